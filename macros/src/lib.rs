@@ -1,0 +1,1 @@
+//! The attribute macro of the `headwater` crate.

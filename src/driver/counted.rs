@@ -1,0 +1,1 @@
+//! Counts the calls that cross the seam.

@@ -1,0 +1,279 @@
+//! The seam below which CUDA or the simulated device sits.
+//!
+//! [`Driver`] is the whole contract: small, literal methods, one driver call each. Handles are
+//! newtypes that are neither `Copy` nor `Clone`, made by the driver that takes them back: while a
+//! handle exists the object behind it does, so calls that only name handles are safe. Calls that
+//! name *memory* are `unsafe`: who makes them answers for the memory being alive and ordered.
+//!
+//! What every implementation holds to:
+//!
+//! - No method waits for the device, unless its docs say so. An operation is enqueued when its
+//!   method returns `Ok` and has no effect when it returns `Err`.
+//! - Operations of one stream run in the order enqueued; nothing is ordered across streams but by
+//!   [`Driver::stream_wait`].
+//! - A stream takes at least 1,000 pending launches, copies and fills before a call may block.
+//! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included.
+//! - Nothing panics because a library, a symbol, a device or a permission is missing.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+mod counted;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+mod error;
+pub(crate) mod sim;
+
+pub use counted::DriverCalls;
+pub(crate) use counted::Counted;
+pub use error::DriverError;
+
+pub(crate) type DriverResult<T> = Result<T, DriverError>;
+
+/// An address in device memory. On a simulated device it is not an address of this process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct DevicePtr(pub(crate) u64);
+
+impl fmt::Debug for DevicePtr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, PartialEq, Eq, Hash)]
+        pub(crate) struct $name(u64);
+        impl $name {
+            pub(in crate::driver) fn new(raw: u64) -> Self {
+                $name(raw)
+            }
+            pub(in crate::driver) fn raw(&self) -> u64 {
+                self.0
+            }
+        }
+    )*};
+}
+
+handles! {
+    /// A `CUstream`, made non-blocking (not ordered with the legacy default stream).
+    StreamHandle
+    /// A `CUevent`.
+    EventHandle
+    /// A `CUmodule`.
+    ModuleHandle
+    /// A `CUfunction`; lives as long as its module.
+    FunctionHandle
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// `cuDeviceGetName`; a simulated device's name says that it is one.
+    pub name: String,
+    /// Index among the visible devices.
+    pub ordinal: usize,
+    /// True where there is no GPU behind this device.
+    pub simulated: bool,
+    /// Major and minor.
+    pub compute_capability: (u32, u32),
+    /// Bytes of device memory in all.
+    pub total_memory: u64,
+    /// `ASYNC_ENGINE_COUNT`: how many copies can run beside each other and beside kernels.
+    pub copy_engines: u32,
+    /// Whether kernels of several streams can run at once.
+    pub concurrent_kernels: bool,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads a block may have.
+    pub max_block_threads: u32,
+    /// Blocks a grid may have in x, y, z.
+    pub max_grid: [u32; 3],
+    /// Threads a block may have in x, y, z.
+    pub max_block: [u32; 3],
+    /// Bytes of dynamic shared memory a block may have without opting in to more.
+    pub max_shared_bytes: u32,
+    /// Stream priorities: (least urgent, most urgent); a lower number is more urgent.
+    pub priorities: (i32, i32),
+    /// CUDA version the driver supports, as 1000 * major + 10 * minor; 0 on a simulated device.
+    pub driver_version: u32,
+}
+
+/// One byte range of device memory that an operation reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemAccess {
+    pub(crate) ptr: DevicePtr,
+    pub(crate) bytes: usize,
+    pub(crate) writes: bool,
+}
+
+/// Device memory as a twin sees it while it runs: on the simulated device, nowhere else.
+pub trait TwinMemory {
+    /// Host address of `bytes` bytes at `ptr`, or `None` where they are not all inside one live
+    /// allocation.
+    fn resolve(&self, ptr: DevicePtr, bytes: usize) -> Option<NonNull<u8>>;
+}
+
+/// A kernel's Rust equivalent with its arguments captured, run once on the simulated device.
+/// `Err` is an access outside live memory, the simulated form of an illegal address.
+pub type TwinJob = Box<dyn FnOnce(&dyn TwinMemory) -> Result<(), TwinFault> + Send>;
+
+/// A twin reached for memory that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TwinFault {
+    /// First byte asked for.
+    pub ptr: DevicePtr,
+    /// How many.
+    pub bytes: usize,
+}
+
+/// How long a kernel is declared to take, for the simulated device's virtual time only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelCost {
+    /// Not declared: the bytes it touches decide.
+    #[default]
+    Unknown,
+    /// Arithmetic operations of the whole launch; the simulated device's rate makes time of them.
+    Arithmetic(u64),
+    /// A time in nanoseconds, whatever the device.
+    Nanoseconds(u64),
+}
+
+/// A kernel launch, as `cuLaunchKernel` takes it, and what a simulator needs beside.
+pub(crate) struct Launch<'a> {
+    pub(crate) function: &'a FunctionHandle,
+    /// The kernel's name as declared.
+    pub(crate) name: &'static str,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    /// Addresses of the parameter values, in the kernel's order; read during the call only.
+    pub(crate) params: &'a [*const c_void],
+    /// Device memory the kernel touches.
+    pub(crate) accesses: &'a [MemAccess],
+    /// What the simulator's cost model goes by.
+    pub(crate) cost: KernelCost,
+    /// Captures the twin; called by simulators only, and only during the call.
+    pub(crate) twin: Option<&'a dyn Fn() -> TwinJob>,
+}
+
+/// A fill of `rows` rows, `pitch` bytes apart, of `columns` units of `unit` bytes each
+/// (`cuMemsetD{8,16,32}Async`, or their 2-D forms when there is more than one row).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub(crate) dst: DevicePtr,
+    /// 1, 2 or 4.
+    pub(crate) unit: u8,
+    /// The low `unit` bytes are used.
+    pub(crate) value: u32,
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+    /// Not used when `rows` is 1.
+    pub(crate) pitch: usize,
+}
+
+/// One device behind the seam. See the module's docs for what all methods hold to.
+pub(crate) trait Driver: Send + Sync + 'static {
+    fn info(&self) -> &DeviceInfo;
+
+    /// `cuStreamCreateWithPriority`, non-blocking flag. May wait for running kernels now and then.
+    fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle>;
+    /// `cuStreamDestroy`. Work enqueued still runs.
+    fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()>;
+    /// `cuStreamWaitEvent`: later work of `stream` waits for the event's recording as it is now.
+    /// An event never recorded is not waited for.
+    fn stream_wait(&self, stream: &StreamHandle, event: &EventHandle) -> DriverResult<()>;
+
+    /// `cuEventCreate`; `timed` events can be told apart in time and cost the stream about 2 us.
+    fn event_create(&self, timed: bool) -> DriverResult<EventHandle>;
+    /// `cuEventDestroy`.
+    fn event_destroy(&self, event: EventHandle) -> DriverResult<()>;
+    /// `cuEventRecord`: replaces the event's recording by one after all that `stream` has now.
+    fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()>;
+    /// `cuEventQuery`: whether the last recording was reached; true if never recorded. True is an
+    /// acquire: what came before the recording is visible to this thread.
+    fn event_query(&self, event: &EventHandle) -> DriverResult<bool>;
+    /// `cuEventElapsedTime` between the recordings of two timed events, both finished.
+    fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration>;
+
+    /// `cuMemAllocFromPoolAsync` from a pool of our own: at least 256-byte aligned; valid for work
+    /// after this point of `stream`. `bytes` is not 0.
+    fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr>;
+    /// `cuMemFreeAsync`, in `stream`'s order.
+    ///
+    /// # Safety
+    /// `ptr` came from [`Driver::alloc`] of this driver, is not freed yet, and every access to it
+    /// is done or ordered before this point of `stream`.
+    unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()>;
+    /// `cuMemGetInfo`: bytes free for allocation.
+    fn memory_free(&self) -> DriverResult<u64>;
+
+    /// `cuMemHostAlloc`: page-locked memory, at least 64-byte aligned. Takes milliseconds.
+    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>>;
+    /// `cuMemFreeHost`. Waits for running kernels: call it from a thread that may.
+    ///
+    /// # Safety
+    /// `ptr` came from [`Driver::host_alloc`] of this driver, is not freed yet, and neither the
+    /// device nor the host touches it any more.
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()>;
+
+    /// `cuMemcpyHtoDAsync` from page-locked memory.
+    ///
+    /// # Safety
+    /// Both ranges are live until the copy is done, `src` lies in memory of
+    /// [`Driver::host_alloc`], and every conflicting access is ordered with this operation.
+    unsafe fn copy_h2d(
+        &self,
+        dst: DevicePtr,
+        src: NonNull<u8>,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()>;
+    /// `cuMemcpyDtoHAsync` to page-locked memory.
+    ///
+    /// # Safety
+    /// As [`Driver::copy_h2d`], with the roles exchanged.
+    unsafe fn copy_d2h(
+        &self,
+        dst: NonNull<u8>,
+        src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()>;
+    /// `cuMemcpyDtoDAsync`. The ranges do not overlap.
+    ///
+    /// # Safety
+    /// As [`Driver::copy_h2d`].
+    unsafe fn copy_d2d(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()>;
+    /// `cuMemsetD{8,16,32}Async`, `cuMemsetD2D{8,16,32}Async`.
+    ///
+    /// # Safety
+    /// As [`Driver::copy_h2d`], for the bytes of the rows.
+    unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()>;
+
+    /// `cuModuleLoadData` of PTX text. Waits for running kernels.
+    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle>;
+    /// `cuModuleUnload`. Waits for running kernels; functions of the module are gone after it.
+    fn module_unload(&self, module: ModuleHandle) -> DriverResult<()>;
+    /// `cuModuleGetFunction`.
+    fn module_function(&self, module: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle>;
+    /// `cuLaunchKernel`.
+    ///
+    /// # Safety
+    /// `params` point to values of the kernel's parameter types, `accesses` is all the memory that
+    /// the kernel touches, it is live until the kernel is done, and every conflicting access is
+    /// ordered with this operation. The function's module is loaded. The twin touches what
+    /// `accesses` says, no more.
+    unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()>;
+}

@@ -1,0 +1,3 @@
+//! Await GPU work.
+
+mod driver;
