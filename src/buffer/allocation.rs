@@ -1,0 +1,122 @@
+//! Device memory: made and freed in stream order.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::tracked::{Memory, Tracked};
+use crate::device::DeviceCore;
+use crate::driver::{DevicePtr, DriverError};
+use crate::error::{Error, Result};
+use crate::reactor::{Lane, Need, OpKey, Recording, Ticket};
+
+const ALLOCATE: OpKey = OpKey { name: "allocating device memory", key: 0 };
+const FREE: OpKey = OpKey { name: "freeing device memory", key: 0 };
+
+/// One allocation of device memory, freed when dropped: in stream order, so that neither the host
+/// waits nor the device loses memory under its work.
+pub(crate) struct Allocation {
+    core: Arc<DeviceCore>,
+    /// Where it was made, and where it is freed if nothing is known to use it.
+    home: Arc<Lane>,
+    ptr: DevicePtr,
+    tracked: Tracked,
+}
+
+impl Allocation {
+    /// Allocates on the current stream (`cuMemAllocFromPoolAsync`). `bytes` is not 0.
+    pub(crate) fn new(core: &Arc<DeviceCore>, bytes: usize) -> Result<Self> {
+        let home = core.current_lane();
+        let mut enqueue = home.enqueue_uncounted(ALLOCATE)?;
+        let ticket = enqueue.take_ticket();
+        let allocated = enqueue.stream().and_then(|stream| enqueue.driver().alloc(bytes, stream));
+        let ptr = match allocated {
+            Ok(ptr) => ptr,
+            Err(source) => {
+                let error = out_of_memory(core, bytes, source);
+                drop(enqueue);
+                return Err(error);
+            }
+        };
+        drop(enqueue.finish(Recording::Lazy));
+        let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
+        Ok(Allocation { core: core.clone(), home, ptr, tracked })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
+    }
+
+    pub(crate) fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    pub(crate) fn tracked(&self) -> &Tracked {
+        &self.tracked
+    }
+
+    /// The lanes on which it may still be in use, each with the last ticket there.
+    fn unfinished_users(&self) -> SmallVec<[Ticket; 4]> {
+        let mut users = SmallVec::<[Ticket; 4]>::new();
+        self.tracked.lock().users(|user| {
+            match users.iter_mut().find(|known| known.lane == user.lane) {
+                Some(known) => known.seq = known.seq.max(user.seq),
+                None => users.push(user),
+            }
+        });
+        users.retain(|user| self.core.lane(user.lane).is_some_and(|lane| !lane.is_done(user.seq)));
+        users
+    }
+
+    /// Frees in the order of the one stream that used it, or of the reclaim stream, which waits
+    /// for all that did and carries nothing that this could hold up.
+    fn free(&self) -> Result<()> {
+        let users = self.unfinished_users();
+        let lane = match users.as_slice() {
+            [] => &self.home,
+            [only] => self.core.lane(only.lane).unwrap_or(&self.home),
+            _ => self.core.streams().reclaim(),
+        };
+        // Before the lane is locked: one lane's lock is held at a time.
+        for user in users.iter().filter(|user| user.lane != lane.id()) {
+            if let Some(other) = self.core.lane(user.lane) {
+                other.record_through(user.seq)?;
+            }
+        }
+        let refused = |source: DriverError| self.core.reactor().refused(FREE.name, source);
+        let mut enqueue = lane.enqueue_uncounted(FREE)?;
+        enqueue.take_ticket();
+        for user in &users {
+            let Some(other) = self.core.lane(user.lane) else { continue };
+            if let Need::Wait(seq, event) = enqueue.need(other, user.seq) {
+                enqueue.wait(user.lane, seq, &event).map_err(refused)?;
+            }
+        }
+        let stream = enqueue.stream().map_err(refused)?;
+        // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
+        // memory any more; every operation that did is finished, or before this point of `lane`,
+        // or waited for above: `record_through` saw to it that each has an event, so `need` never
+        // answers `Record`.
+        unsafe { enqueue.driver().free(self.ptr, stream) }.map_err(refused)?;
+        drop(enqueue.finish(Recording::Lazy));
+        Ok(())
+    }
+}
+
+fn out_of_memory(core: &DeviceCore, requested: usize, source: DriverError) -> Error {
+    if source.code() == DriverError::OUT_OF_MEMORY {
+        let free = core.driver().memory_free().unwrap_or(0);
+        return Error::OutOfMemory { requested, free, source };
+    }
+    core.reactor().refused(ALLOCATE.name, source)
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Err(error) = self.free() {
+            // The memory is never used again: that is the safe end of it.
+            tracing::error!(%error, buffer = self.tracked.describe(), "device memory not freed");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Which operations touched which bytes of one allocation, as far as later ones must know.
+//!
+//! Pure: no driver, no thread, no lock. The record is a list of adjacent spans that together cover
+//! the allocation. An access splits spans at its ends and is noted in those between. A reader
+//! conflicts with the last writer; a writer with the last writer and with every reader since.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::reactor::Ticket;
+
+/// How an operation touches bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Reads: they must have been written.
+    Read,
+    /// Reads and writes: they must have been written.
+    Update,
+    /// Writes every byte, whatever was there.
+    Overwrite,
+}
+
+impl Mode {
+    pub(crate) fn writes(self) -> bool {
+        self != Mode::Read
+    }
+}
+
+/// One access: a byte range of an allocation and a mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) range: Range<usize>,
+    pub(crate) mode: Mode,
+}
+
+/// The latest reader of each lane since the last write.
+type Readers = SmallVec<[Ticket; 2]>;
+
+/// Adjacent bytes with the same history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    range: Range<usize>,
+    /// The last operation that wrote here, the allocation at first; `None`: the host did, or the
+    /// operation was seen to finish.
+    writer: Option<Ticket>,
+    readers: Readers,
+    /// Something was written here.
+    defined: bool,
+}
+
+/// The record of one allocation.
+#[derive(Debug)]
+pub(crate) struct Hazards {
+    /// Ascending, adjacent, none empty; together the allocation.
+    spans: SmallVec<[Span; 1]>,
+    /// The lane of the last access; `None` before the first.
+    last: Option<Ticket>,
+    /// Accesses from more than one lane were noted.
+    shared: bool,
+}
+
+/// What [`Hazards::note`] replaced, to put back if the operation is refused.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    /// The spans as they were; empty for a read, whose note may stay.
+    replaced: SmallVec<[Span; 1]>,
+    ticket: Option<Ticket>,
+}
+
+impl Hazards {
+    /// Memory with nothing in it. `allocated` is the operation that made it, its first write.
+    pub(crate) fn new(bytes: usize, allocated: Option<Ticket>) -> Self {
+        let span =
+            Span { range: 0..bytes, writer: allocated, readers: Readers::new(), defined: false };
+        Hazards { spans: SmallVec::from_iter([span]), last: None, shared: false }
+    }
+
+    /// Whether several lanes are known to use this memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The first bytes in `range` that nothing has written.
+    pub(crate) fn undefined_in(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        let span = self.overlapping(range).find(|span| !span.defined)?;
+        Some(span.range.start.max(range.start)..span.range.end.min(range.end))
+    }
+
+    /// Calls `each` with the operations that `access` must come after. The same one may come up
+    /// more than once.
+    pub(crate) fn conflicts(&self, access: &Access, mut each: impl FnMut(Ticket)) {
+        for span in self.overlapping(&access.range) {
+            // A reader since the last write already comes after that write, but only on its own
+            // lane is the writer implied: naming it costs nothing where it is known finished.
+            span.writer.iter().for_each(|t| each(*t));
+            if access.mode.writes() {
+                span.readers.iter().for_each(|t| each(*t));
+            }
+        }
+    }
+
+    /// Notes an access by `ticket`.
+    pub(crate) fn note(&mut self, access: &Access, ticket: Ticket) -> Undo {
+        self.shared |= self.last.is_some_and(|last| last.lane != ticket.lane);
+        self.last = Some(ticket);
+        let mut undo = Undo { replaced: SmallVec::new(), ticket: Some(ticket) };
+        for index in self.split(&access.range) {
+            let span = &mut self.spans[index];
+            if access.mode.writes() {
+                let written = Span {
+                    range: span.range.clone(),
+                    writer: Some(ticket),
+                    readers: Readers::new(),
+                    defined: true,
+                };
+                undo.replaced.push(std::mem::replace(span, written));
+            } else {
+                match span.readers.iter_mut().find(|reader| reader.lane == ticket.lane) {
+                    Some(reader) => *reader = ticket,
+                    None => span.readers.push(ticket),
+                }
+            }
+        }
+        undo
+    }
+
+    /// The operation of a note was refused. Where another access was noted since, it stays, and
+    /// keeps what it has to come after.
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        for before in undo.replaced {
+            for index in self.split(&before.range) {
+                let span = &mut self.spans[index];
+                if span.writer != undo.ticket {
+                    continue;
+                }
+                let since = std::mem::take(&mut span.readers);
+                span.writer = before.writer;
+                span.readers = before.readers.clone();
+                span.readers.extend(since);
+                span.defined = before.defined;
+            }
+        }
+    }
+
+    /// The host, with nothing in flight, wrote all of it.
+    pub(crate) fn written_by_host(&mut self) {
+        let bytes = self.spans.last().map_or(0, |span| span.range.end);
+        let span =
+            Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
+        self.spans = SmallVec::from_iter([span]);
+        self.last = None;
+        self.shared = false;
+    }
+
+    /// Calls `each` with every operation that may still touch this memory.
+    pub(crate) fn users(&self, mut each: impl FnMut(Ticket)) {
+        for span in &self.spans {
+            span.writer.iter().chain(&span.readers).for_each(|t| each(*t));
+        }
+    }
+
+    fn overlapping(&self, range: &Range<usize>) -> impl Iterator<Item = &Span> {
+        let range = range.clone();
+        self.spans.iter().filter(move |span| {
+            span.range.start < range.end && range.start < span.range.end
+        })
+    }
+
+    /// Splits spans so that `range` begins and ends between two; the indices of those inside.
+    fn split(&mut self, range: &Range<usize>) -> Range<usize> {
+        let first = self.split_at(range.start);
+        let end = self.split_at(range.end);
+        first..end
+    }
+
+    /// Splits the span that has `at` strictly inside; the index of the first span from `at` on.
+    fn split_at(&mut self, at: usize) -> usize {
+        let index = self.spans.partition_point(|span| span.range.end <= at);
+        let Some(span) = self.spans.get_mut(index) else { return index };
+        if span.range.start >= at {
+            return index;
+        }
+        let mut upper = span.clone();
+        upper.range.start = at;
+        span.range.end = at;
+        self.spans.insert(index + 1, upper);
+        index + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::LaneId;
+
+    fn t(lane: u32, seq: u64) -> Ticket {
+        Ticket { lane: LaneId(lane), seq }
+    }
+
+    fn read(range: Range<usize>) -> Access {
+        Access { range, mode: Mode::Read }
+    }
+
+    fn overwrite(range: Range<usize>) -> Access {
+        Access { range, mode: Mode::Overwrite }
+    }
+
+    fn conflicts(hazards: &Hazards, access: &Access) -> Vec<Ticket> {
+        let mut out = Vec::new();
+        hazards.conflicts(access, |t| out.push(t));
+        out.sort();
+        out.dedup();
+        out
+    }
+
+    #[test]
+    fn the_allocation_is_the_first_write_and_defines_nothing() {
+        let hazards = Hazards::new(100, Some(t(0, 1)));
+        assert_eq!(conflicts(&hazards, &overwrite(0..100)), [t(0, 1)]);
+        assert_eq!(hazards.undefined_in(&(10..20)), Some(10..20));
+    }
+
+    #[test]
+    fn readers_come_after_the_writer_only_and_a_writer_after_them_all() {
+        let mut hazards = Hazards::new(8, None);
+        hazards.note(&overwrite(0..8), t(0, 1));
+        hazards.note(&read(0..8), t(1, 1));
+        assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
+        hazards.note(&read(0..8), t(2, 1));
+        hazards.note(&read(0..8), t(1, 5));
+        assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 5), t(2, 1)]);
+        hazards.note(&overwrite(0..8), t(3, 1));
+        assert_eq!(conflicts(&hazards, &read(0..8)), [t(3, 1)]);
+    }
+
+    #[test]
+    fn disjoint_ranges_do_not_conflict() {
+        let mut hazards = Hazards::new(100, None);
+        hazards.note(&overwrite(0..50), t(0, 1));
+        assert_eq!(conflicts(&hazards, &overwrite(50..100)), []);
+        assert_eq!(conflicts(&hazards, &read(49..51)), [t(0, 1)]);
+        assert_eq!(hazards.undefined_in(&(0..100)), Some(50..100));
+        assert_eq!(hazards.undefined_in(&(0..50)), None);
+    }
+
+    #[test]
+    fn a_refused_write_leaves_what_was_there() {
+        let mut hazards = Hazards::new(8, Some(t(0, 1)));
+        let undo = hazards.note(&overwrite(0..8), t(1, 1));
+        hazards.undo(undo);
+        assert_eq!(hazards.undefined_in(&(0..8)), Some(0..8));
+        assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
+    }
+
+    #[test]
+    fn a_read_noted_behind_a_refused_write_stays() {
+        let mut hazards = Hazards::new(8, None);
+        hazards.note(&overwrite(0..8), t(0, 1));
+        hazards.note(&read(0..8), t(2, 1));
+        let undo = hazards.note(&overwrite(0..8), t(1, 1));
+        hazards.note(&read(0..8), t(3, 1));
+        hazards.undo(undo);
+        assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(2, 1), t(3, 1)]);
+    }
+
+    #[test]
+    fn memory_is_shared_once_a_second_lane_touches_it() {
+        let mut hazards = Hazards::new(8, Some(t(0, 1)));
+        hazards.note(&overwrite(0..8), t(1, 1));
+        hazards.note(&read(0..8), t(1, 2));
+        assert!(!hazards.is_shared(), "the allocation itself does not count");
+        hazards.note(&read(0..8), t(2, 1));
+        assert!(hazards.is_shared());
+    }
+}

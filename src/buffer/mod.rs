@@ -1,0 +1,19 @@
+//! Device and pinned memory, and who touches it when.
+
+mod allocation;
+mod device_buffer;
+mod guards;
+mod hazard;
+mod host_buffer;
+mod pod;
+mod tracked;
+mod view;
+
+pub(crate) use allocation::Allocation;
+pub use bytemuck::Pod;
+pub use device_buffer::DeviceBuffer;
+pub use guards::{HostMut, HostRef, Read, Write};
+pub(crate) use hazard::{Access, Mode, Undo};
+pub use host_buffer::HostBuffer;
+pub(crate) use tracked::Tracked;
+pub use view::{DeviceSlice, DeviceSliceMut};

@@ -1,0 +1,118 @@
+//! Events as a user holds them.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::reactor::{Completion, EventRef, Lane, OpKey};
+
+/// A point in a stream, recorded: awaitable, and other streams can wait for it.
+///
+/// It exists only once recorded, so waiting for an event that never was is not expressible. Clones
+/// are the same point. Dropping it changes nothing for those who wait.
+#[derive(Clone)]
+pub struct Event {
+    lane: Arc<Lane>,
+    /// The last operation before it.
+    seq: u64,
+    event: EventRef,
+    timed: bool,
+}
+
+/// What [`Event::elapsed_since`] can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Elapsed {
+    /// Both points were reached, so long apart.
+    Time(Duration),
+    /// One of them was not reached yet: await them first.
+    NotReached,
+    /// One of them was recorded without timing.
+    NotTimed,
+}
+
+impl Event {
+    pub(super) fn record(lane: &Arc<Lane>, timed: bool) -> Result<Event> {
+        let (seq, event) = lane.record_event(timed)?;
+        Ok(Event { lane: lane.clone(), seq, event, timed })
+    }
+
+    pub(super) fn wait_on(&self, lane: &Arc<Lane>) -> Result<()> {
+        const WAIT: OpKey = OpKey { name: "waiting for an event", key: 0 };
+        if lane.id() == self.lane.id() || self.lane.is_done(self.seq) {
+            return Ok(());
+        }
+        let mut enqueue = lane.enqueue_uncounted(WAIT)?;
+        enqueue.take_ticket();
+        let waited = enqueue.wait(self.lane.id(), self.seq, &self.event);
+        let waited = waited.map_err(|error| lane.reactor().refused(WAIT.name, error));
+        drop(enqueue);
+        waited
+    }
+
+    /// Whether the point was reached. Asks the driver once if that is not known yet
+    /// (`cuEventQuery`), never waits.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn is_finished(&self) -> Result<bool> {
+        self.lane.completion(self.seq).is_finished()
+    }
+
+    /// The device's time from `earlier` to this event, in steps of about half a microsecond
+    /// (`cuEventElapsedTime`). Both come from [`Stream::record_timed`](crate::Stream::record_timed).
+    ///
+    /// # Errors
+    ///
+    /// The driver refused, or the device is lost.
+    pub fn elapsed_since(&self, earlier: &Event) -> Result<Elapsed> {
+        if !self.timed || !earlier.timed {
+            return Ok(Elapsed::NotTimed);
+        }
+        if !self.is_finished()? || !earlier.is_finished()? {
+            return Ok(Elapsed::NotReached);
+        }
+        let (Some(start), Some(end)) = (earlier.event.handle(), self.event.handle()) else {
+            return Ok(Elapsed::NotTimed);
+        };
+        match self.lane.driver().event_elapsed(start, end) {
+            Ok(time) => Ok(Elapsed::Time(time)),
+            Err(source) => {
+                let error: Error = self.lane.reactor().refused("measuring time", source);
+                self.lane.reactor().announce();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = Completion;
+
+    fn into_future(self) -> Completion {
+        self.lane.completion(self.seq)
+    }
+}
+
+impl IntoFuture for &Event {
+    type Output = Result<()>;
+    type IntoFuture = Completion;
+
+    fn into_future(self) -> Completion {
+        self.lane.completion(self.seq)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("stream", &self.lane.id().index())
+            .field("after", &self.seq)
+            .field("timed", &self.timed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! A device, its streams and what is current.
+
+mod close;
+mod current;
+mod event;
+mod functions;
+mod lanes;
+mod pinned;
+mod stream;
+mod stream_pool;
+mod task_streams;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub(crate) use current::{Frame, FrameGuard, current_frame, install_task_id};
+pub use event::{Elapsed, Event};
+pub(crate) use functions::{FunctionTable, LoadedFunction};
+pub(crate) use pinned::PinnedBlock;
+pub use stream::{Priority, Ready, Stream, StreamOptions};
+
+use self::lanes::Lanes;
+use self::pinned::PinnedPool;
+use self::stream_pool::StreamPool;
+use self::task_streams::TaskStreams;
+use crate::driver::sim::Simulator;
+use crate::driver::{Counted, DeviceInfo, Driver, DriverCalls};
+use crate::error::{Error, Result};
+use crate::reactor::{Lane, LaneId, Reactor, ReactorOptions};
+
+/// A device and everything of this process on it: a handle, cheap to clone.
+///
+/// Made by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or [`Device::builder`].
+/// Buffers, streams and events keep it open. When the last of them is gone, it is closed in the
+/// background once its work is done; dropping never blocks.
+#[derive(Clone)]
+pub struct Device {
+    core: Arc<DeviceCore>,
+}
+
+/// What a device is opened with; [`DeviceBuilder`](crate::DeviceBuilder) is its public form.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceOptions {
+    pub(crate) inline_spin: Duration,
+    pub(crate) single_stream: bool,
+    pub(crate) queue_limit: u64,
+    /// Streams shared out among tasks and threads.
+    pub(crate) task_streams: u16,
+    /// Streams for scopes and for `Device::stream`, of each priority.
+    pub(crate) leased_streams: u16,
+}
+
+/// What a device is opened on.
+pub(crate) struct Backend {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) counted: Option<Arc<Counted>>,
+    pub(crate) simulator: Option<Simulator>,
+}
+
+pub(crate) struct DeviceCore {
+    /// Among the devices this process opened, from 0.
+    number: u32,
+    options: DeviceOptions,
+    reactor: Arc<Reactor>,
+    lanes: Lanes,
+    streams: StreamPool,
+    tasks: TaskStreams,
+    pinned: PinnedPool,
+    /// Set once, when the registered modules are loaded.
+    functions: OnceLock<FunctionTable>,
+    counted: Option<Arc<Counted>>,
+    simulator: Option<Simulator>,
+}
+
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+impl Device {
+    pub(crate) fn open(backend: Backend, options: DeviceOptions) -> Result<Device> {
+        let number = OPENED.fetch_add(1, Relaxed);
+        let refused = |source| Error::Refused { operation: "opening a device", source };
+        let inline_spin = options.inline_spin;
+        let reactor_options = ReactorOptions { device: number, inline_spin };
+        let reactor = Reactor::new(backend.driver, reactor_options).map_err(refused)?;
+        let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
+        let streams = StreamPool::new(&lanes, &options).map_err(refused)?;
+        let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;
+        let core = DeviceCore {
+            number,
+            options,
+            reactor,
+            lanes,
+            streams,
+            tasks,
+            pinned: PinnedPool::default(),
+            functions: OnceLock::new(),
+            counted: backend.counted,
+            simulator: backend.simulator,
+        };
+        Ok(Device { core: Arc::new(core) })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
+    }
+
+    pub(crate) fn from_core(core: Arc<DeviceCore>) -> Device {
+        Device { core }
+    }
+
+    /// What the device says of itself.
+    pub fn info(&self) -> &DeviceInfo {
+        self.core.driver().info()
+    }
+
+    /// The device's number in this process: the order of opening, from 0. Errors name it.
+    pub fn number(&self) -> u32 {
+        self.core.number
+    }
+
+    /// A stream of its own out of the device's pool, with normal priority.
+    ///
+    /// The streams were made when the device was opened. Where more are held at once than there
+    /// are, the least busy one is handed out twice: work on it is then ordered more than need be.
+    pub fn stream(&self) -> Stream {
+        self.stream_with(StreamOptions::default())
+    }
+
+    /// A stream of its own out of the device's pool.
+    pub fn stream_with(&self, options: StreamOptions) -> Stream {
+        Stream::lease(&self.core, options)
+    }
+
+    /// The stream that an operation enqueued here and now goes to.
+    pub fn current_stream(&self) -> Stream {
+        Stream::shared(&self.core, self.core.current_lane())
+    }
+
+    /// How often each driver call was made on this device, or `None` if it was opened without
+    /// [`count_driver_calls`](crate::DeviceBuilder::count_driver_calls).
+    pub fn driver_calls(&self) -> Option<DriverCalls> {
+        self.core.counted.as_ref().map(|counted| counted.calls())
+    }
+
+    /// The control of a simulated device; `None` on a GPU.
+    pub fn simulator(&self) -> Option<&Simulator> {
+        self.core.simulator.as_ref()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("number", &self.core.number)
+            .field("name", &self.info().name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeviceCore {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        self.reactor.driver()
+    }
+
+    pub(crate) fn reactor(&self) -> &Arc<Reactor> {
+        &self.reactor
+    }
+
+    pub(crate) fn pinned(&self) -> &PinnedPool {
+        &self.pinned
+    }
+
+    pub(crate) fn streams(&self) -> &StreamPool {
+        &self.streams
+    }
+
+    pub(crate) fn functions(&self) -> &OnceLock<FunctionTable> {
+        &self.functions
+    }
+
+    /// The lane of that name, if it is one of this device.
+    pub(crate) fn lane(&self, id: LaneId) -> Option<&Arc<Lane>> {
+        self.lanes.get(id)
+    }
+
+    /// The lane that an operation enqueued here and now goes to: the innermost scope's, else the
+    /// task's, else the thread's.
+    pub(crate) fn current_lane(&self) -> Arc<Lane> {
+        current::scoped_lane(self.number)
+            .unwrap_or_else(|| self.tasks.lane_of(&self.lanes, current::caller()))
+    }
+
+    /// Has the calling task, or thread outside any, use `lane` from here on.
+    pub(crate) fn set_caller_lane(&self, lane: &Arc<Lane>) {
+        self.tasks.set(current::caller(), lane.id());
+    }
+}

@@ -1,0 +1,226 @@
+//! Streams as a user holds them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::event::Event;
+use super::{Device, DeviceCore, current};
+use crate::error::Result;
+use crate::reactor::{Completion, Lane};
+
+/// How urgent a stream's kernels are where blocks of several wait for room on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Priority {
+    /// The device's least urgent, CUDA's default.
+    #[default]
+    Normal,
+    /// The device's most urgent. Blocks that run already are not interrupted.
+    High,
+}
+
+/// What to ask of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct StreamOptions {
+    priority: Priority,
+    name: Option<Arc<str>>,
+}
+
+impl StreamOptions {
+    /// Normal priority, no name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the priority.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets a name, for messages.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+}
+
+/// A stream: an in-order queue of work on a device. A handle, cheap to clone.
+///
+/// Work goes to it inside [`Stream::scope`] and [`Stream::in_scope`], or after
+/// [`Stream::set_current`]. What streams share is ordered by the library, so a stream decides what
+/// may overlap and never what a program computes.
+///
+/// Streams are made when the device is opened (`cuStreamCreateWithPriority`, non-blocking) and lent
+/// out. Dropping the last handle gives the stream back; its work still runs.
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<Lease>,
+}
+
+struct Lease {
+    core: Arc<DeviceCore>,
+    lane: Arc<Lane>,
+    options: StreamOptions,
+    /// To be given back: nobody else holds the lane.
+    owned: bool,
+}
+
+impl Stream {
+    pub(super) fn lease(core: &Arc<DeviceCore>, options: StreamOptions) -> Stream {
+        let lane = core.streams().lease(options.priority);
+        let lease = Lease { core: core.clone(), lane, options, owned: true };
+        Stream { inner: Arc::new(lease) }
+    }
+
+    pub(super) fn shared(core: &Arc<DeviceCore>, lane: Arc<Lane>) -> Stream {
+        let options = StreamOptions::default();
+        Stream { inner: Arc::new(Lease { core: core.clone(), lane, options, owned: false }) }
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.inner.lane
+    }
+
+    pub(crate) fn device_number(&self) -> u32 {
+        self.inner.core.number()
+    }
+
+    /// The stream's device.
+    pub fn device(&self) -> Device {
+        Device::from_core(self.inner.core.clone())
+    }
+
+    /// The stream's priority.
+    pub fn priority(&self) -> Priority {
+        self.inner.options.priority
+    }
+
+    /// The name given in [`StreamOptions`].
+    pub fn name(&self) -> Option<&str> {
+        self.inner.options.name.as_deref()
+    }
+
+    /// Whether both are handles of one stream of the device.
+    pub fn same_stream(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(self.lane(), other.lane())
+    }
+
+    /// The `CUstream`, or the simulated device's number of the stream.
+    ///
+    /// For comparison and display: what is enqueued on it behind the library's back is not tracked.
+    pub fn as_raw(&self) -> u64 {
+        self.lane().stream().map_or(0, |stream| stream.as_raw())
+    }
+
+    /// Operations enqueued and not known to be finished.
+    pub fn in_flight(&self) -> u64 {
+        self.lane().in_flight()
+    }
+
+    /// Has the calling task (the calling thread outside of tasks) use this stream from here on,
+    /// wherever no scope says otherwise.
+    ///
+    /// In a task made by [`spawn`](crate::spawn) the setting lasts as long as the task. In others
+    /// the library cannot tell when a task ends; the setting is then a preference that many later
+    /// tasks can displace.
+    pub fn set_current(&self) {
+        current::set_stream(&self.inner.core, self);
+    }
+
+    /// Ready once everything enqueued on this stream so far is finished. Does not wait for what is
+    /// enqueued later.
+    pub fn synchronize(&self) -> Completion {
+        self.lane().completion(self.lane().submitted())
+    }
+
+    /// Ready once the stream has room for another operation: await it after
+    /// [`Error::QueueFull`](crate::Error::QueueFull).
+    pub fn ready(&self) -> Ready {
+        Ready { stream: self.clone(), room: None }
+    }
+
+    /// Records an event after everything enqueued on this stream so far (`cuEventRecord`).
+    ///
+    /// # Errors
+    ///
+    /// The driver refused, or the device is lost.
+    pub fn record(&self) -> Result<Event> {
+        Event::record(self.lane(), false)
+    }
+
+    /// Records an event that can be told apart in time from another one, see
+    /// [`Event::elapsed_since`]. Costs the stream about 2 us, where [`Stream::record`] is free.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused, the queue is full, or the device is lost.
+    pub fn record_timed(&self) -> Result<Event> {
+        Event::record(self.lane(), true)
+    }
+
+    /// Has later work on this stream wait, on the device, until `event` was reached
+    /// (`cuStreamWaitEvent`). The host goes on.
+    ///
+    /// What buffers ask for is waited for by the library; this is for orders that no buffer shows.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused, or the device is lost.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        event.wait_on(self.lane())
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("device", &self.device_number())
+            .field("number", &self.lane().id().index())
+            .field("name", &self.name())
+            .field("priority", &self.priority())
+            .field("in_flight", &self.in_flight())
+            .finish()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.owned {
+            self.core.streams().give_back(self.options.priority, self.lane.clone());
+        }
+    }
+}
+
+/// The future of [`Stream::ready`].
+///
+/// # Cancel safety
+///
+/// Dropping it loses nothing; no place in a line is held.
+#[derive(Debug)]
+pub struct Ready {
+    stream: Stream,
+    room: Option<Completion>,
+}
+
+impl Future for Ready {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if let Some(room) = &mut self.room {
+                let ended = std::task::ready!(Pin::new(room).poll(cx));
+                self.room = None;
+                ended?;
+            }
+            self.stream.lane().reactor().check()?;
+            self.room = self.stream.lane().room();
+            if self.room.is_none() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}

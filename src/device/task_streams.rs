@@ -1,0 +1,68 @@
+//! Which stream belongs to which task.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::DeviceOptions;
+use super::lanes::Lanes;
+use crate::driver::DriverResult;
+use crate::reactor::{Lane, LaneId};
+
+/// Callers that can be told apart before they begin to displace each other.
+const SLOTS: usize = 1024;
+/// Bits of a slot that hold the lane's index plus one.
+const LANE_BITS: u32 = 16;
+
+/// A small direct-mapped cache from caller (a task's or a thread's number) to lane.
+///
+/// Nothing tells when a task ends, and runtimes use task numbers again: a stale or displaced entry
+/// puts work on another stream than before, which costs a wait on the GPU and is never wrong.
+pub(super) struct TaskStreams {
+    /// Dealt to callers in turn.
+    streams: Vec<Arc<Lane>>,
+    /// Caller above, lane index plus one below; 0: empty.
+    slots: Box<[AtomicU64]>,
+    next: AtomicUsize,
+}
+
+impl TaskStreams {
+    pub(super) fn new(
+        lanes: &Lanes,
+        single: Option<&Arc<Lane>>,
+        options: &DeviceOptions,
+    ) -> DriverResult<Self> {
+        let streams = match single {
+            Some(single) => vec![single.clone()],
+            None => (0..options.task_streams.max(1))
+                .map(|_| lanes.open(lanes.priorities().0))
+                .collect::<DriverResult<_>>()?,
+        };
+        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Ok(TaskStreams { streams, slots, next: AtomicUsize::new(0) })
+    }
+
+    /// The caller's lane; the next in turn if it has none.
+    pub(super) fn lane_of(&self, lanes: &Lanes, caller: u64) -> Arc<Lane> {
+        let slot = self.slot(caller);
+        let entry = slot.load(Relaxed);
+        if entry >> LANE_BITS == caller
+            && let Some(index) = (entry & ((1 << LANE_BITS) - 1)).checked_sub(1)
+            && let Some(lane) = lanes.at(index as usize)
+        {
+            return lane.clone();
+        }
+        let turn = self.next.fetch_add(1, Relaxed) % self.streams.len();
+        let lane = &self.streams[turn];
+        self.set(caller, lane.id());
+        lane.clone()
+    }
+
+    pub(super) fn set(&self, caller: u64, lane: LaneId) {
+        let entry = (caller << LANE_BITS) | (lane.index() as u64 + 1);
+        self.slot(caller).store(entry, Relaxed);
+    }
+
+    fn slot(&self, caller: u64) -> &AtomicU64 {
+        &self.slots[caller as usize % SLOTS]
+    }
+}

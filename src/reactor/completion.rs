@@ -1,0 +1,150 @@
+//! The future of one operation.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::lane::Lane;
+use super::local::watch_here;
+use super::waiters::WaiterKey;
+use crate::error::Result;
+
+/// The end of one operation that is already on its stream.
+///
+/// Ready with `Ok` once the device has finished the operation and everything enqueued before it on
+/// the same stream, or with [`Error::DeviceLost`](crate::Error::DeviceLost) once the device failed.
+/// The work runs whether this is awaited, dropped, forgotten or never polled.
+///
+/// While an event is needed for it, one is recorded (`cuEventRecord`) and asked for
+/// (`cuEventQuery`); a completion that nobody polls costs neither unless something else is enqueued
+/// on the stream while it is held.
+///
+/// # Cancel safety
+///
+/// Dropping it stops the waiting and nothing else; it never blocks.
+pub struct Completion {
+    /// `None`: there was nothing to do.
+    lane: Option<Arc<Lane>>,
+    seq: u64,
+    /// Registered with the lane under this name.
+    waiter: Option<WaiterKey>,
+    /// This is the submission's own completion, named by the lane's `tail_held` while it is newest.
+    held: bool,
+    polled: bool,
+}
+
+thread_local! {
+    /// When this thread may spin again: spinning that saw nothing is not repeated at once, so a
+    /// poll of many completions spins for one of them.
+    static SPIN_AGAIN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A spin that saw nothing is followed by so many times its length without spinning.
+const SPIN_REST: u32 = 8;
+
+impl Completion {
+    pub(super) fn new(lane: Arc<Lane>, seq: u64, held: bool) -> Self {
+        Completion { lane: Some(lane), seq, waiter: None, held, polled: false }
+    }
+
+    /// Of an operation that had nothing to do.
+    pub(crate) fn ready() -> Self {
+        Completion { lane: None, seq: 0, waiter: None, held: false, polled: false }
+    }
+
+    /// Whether the operation is finished: asks the driver once if that is not known yet
+    /// (`cuEventQuery`), and never waits.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn is_finished(&self) -> Result<bool> {
+        let Some(lane) = &self.lane else { return Ok(true) };
+        if lane.is_done(self.seq) {
+            return Ok(true);
+        }
+        lane.request_record(self.seq);
+        if lane.probe(self.seq) {
+            return Ok(true);
+        }
+        lane.reactor.check()?;
+        Ok(lane.is_done(self.seq))
+    }
+
+    fn verdict(&self, lane: &Lane) -> Option<Result<()>> {
+        if lane.is_done(self.seq) {
+            return Some(Ok(()));
+        }
+        let failure = lane.reactor.check().err()?;
+        // What was seen to finish before the failure did finish.
+        Some(if lane.is_done(self.seq) { Ok(()) } else { Err(failure) })
+    }
+
+    fn spin_budget(&self, lane: &Lane) -> Option<Duration> {
+        let budget = lane.reactor.options().inline_spin;
+        if self.polled || budget.is_zero() {
+            return None;
+        }
+        let rested = SPIN_AGAIN.get().is_none_or(|at| Instant::now() >= at);
+        let short = lane.estimate(self.seq).is_none_or(|estimate| estimate.is_short());
+        (rested && short).then_some(budget)
+    }
+}
+
+impl Future for Completion {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let Some(lane) = &this.lane else { return Poll::Ready(Ok(())) };
+        if let Some(verdict) = this.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        lane.request_record(this.seq);
+        if let Some(budget) = this.spin_budget(lane)
+            && !lane.spin(this.seq, budget)
+        {
+            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
+        }
+        this.polled = true;
+        if let Some(verdict) = this.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        this.waiter = Some(lane.register_waiter(this.seq, this.waiter, cx.waker().clone()));
+        // The frontier may have passed, or the device failed, before the waiter was there.
+        if let Some(verdict) = this.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        watch_here(lane, this.seq);
+        Poll::Pending
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        let Some(lane) = &self.lane else { return };
+        if self.held {
+            // Nothing was enqueued since: the event that the next operation would have had to
+            // record first is not needed for this one.
+            let _ = lane.tail_held.compare_exchange(self.seq, 0, AcqRel, Relaxed);
+        }
+        if let Some(key) = self.waiter {
+            lane.remove_waiter(key);
+        }
+    }
+}
+
+impl std::fmt::Debug for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lane = self.lane.as_ref();
+        f.debug_struct("Completion")
+            .field("stream", &lane.map(|l| l.id().index()))
+            .field("operation", &self.seq)
+            .field("finished", &lane.is_none_or(|l| l.is_done(self.seq)))
+            .finish()
+    }
+}

@@ -1,0 +1,191 @@
+//! The events recorded in one stream, oldest first, and which of them is worth asking about.
+//!
+//! Pure: no driver, no thread, no lock. A stream is in order, so the finished recordings are always
+//! a prefix; finding its end takes a query of the oldest, one of the newest, then a gallop.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::backoff::{Estimate, Estimates};
+
+/// One event recorded in the stream.
+#[derive(Debug)]
+pub(super) struct Recorded<E> {
+    /// All operations up to this one come before the event.
+    pub(super) seq: u64,
+    pub(super) event: E,
+    /// What the last operation before it was, for the estimate of its duration.
+    key: u32,
+    at: Instant,
+}
+
+/// A stream's unfinished recordings.
+#[derive(Debug)]
+pub(super) struct Frontier<E> {
+    /// Ascending in `seq` (two may be equal); all after the finished prefix.
+    recorded: VecDeque<Recorded<E>>,
+    estimates: Estimates,
+    /// When the newest finished recording was seen to be finished.
+    last_finish: Option<Instant>,
+}
+
+impl<E: Clone> Frontier<E> {
+    pub(super) fn new() -> Self {
+        Frontier { recorded: VecDeque::new(), estimates: Estimates::default(), last_finish: None }
+    }
+
+    pub(super) fn push(&mut self, seq: u64, event: E, key: u32, at: Instant) {
+        debug_assert!(self.recorded.back().is_none_or(|r| r.seq <= seq));
+        self.recorded.push_back(Recorded { seq, event, key, at });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.recorded.len()
+    }
+
+    /// The earliest recording that comes after operation `seq`: its index, operation and event.
+    pub(super) fn covering(&self, seq: u64) -> Option<(usize, u64, E)> {
+        let index = self.recorded.partition_point(|r| r.seq < seq);
+        self.recorded.get(index).map(|r| (index, r.seq, r.event.clone()))
+    }
+
+    /// The recording at `index`, clamped to the newest.
+    pub(super) fn at(&self, index: usize) -> Option<(usize, u64, E)> {
+        let index = index.min(self.recorded.len().checked_sub(1)?);
+        self.recorded.get(index).map(|r| (index, r.seq, r.event.clone()))
+    }
+
+    /// Takes out every recording up to `seq`, now known to be finished. `now` is when that was
+    /// seen; it teaches the estimate of the newest of them, whose end was the one observed.
+    pub(super) fn finish(&mut self, seq: u64, now: Instant, mut each: impl FnMut(E)) {
+        let count = self.recorded.partition_point(|r| r.seq <= seq);
+        if count == 0 {
+            return;
+        }
+        let oldest = self.began(0);
+        for recorded in self.recorded.drain(..count) {
+            if recorded.seq == seq && count == 1 {
+                self.estimates.learn(recorded.key, now.saturating_duration_since(oldest));
+            }
+            each(recorded.event);
+        }
+        self.last_finish = Some(now);
+    }
+
+    /// How long the recording that covers `seq` has been running and is expected to run in all.
+    /// `None` where nothing covers it.
+    pub(super) fn outlook(&self, seq: u64, now: Instant) -> Option<(Duration, Option<Estimate>)> {
+        let index = self.recorded.partition_point(|r| r.seq < seq);
+        let recorded = self.recorded.get(index)?;
+        let elapsed = now.saturating_duration_since(self.began(index));
+        // One that is not at the head runs after those before it: nothing is known of its end.
+        let estimate = if index == 0 { self.estimates.of(recorded.key) } else { None };
+        Some((elapsed, estimate))
+    }
+
+    /// When the recording at `index` can have begun: it was enqueued, and its predecessor, if it
+    /// was seen to end, had ended.
+    fn began(&self, index: usize) -> Instant {
+        let at = self.recorded.get(index).map_or_else(Instant::now, |r| r.at);
+        match self.last_finish {
+            Some(finish) if index == 0 => at.max(finish),
+            _ => at,
+        }
+    }
+}
+
+/// The search for the end of the finished prefix, as a value: ask [`Gallop::next`] which index to
+/// query, tell [`Gallop::answer`] what came out.
+#[derive(Debug)]
+pub(super) struct Gallop {
+    /// Index known to be finished.
+    low: usize,
+    /// Index known to be pending, or one past the newest.
+    high: usize,
+    step: usize,
+    asked_newest: bool,
+}
+
+impl Gallop {
+    /// A search after `oldest` was found finished among `len` recordings.
+    pub(super) fn new(oldest: usize, len: usize) -> Self {
+        Gallop { low: oldest, high: len, step: 1, asked_newest: false }
+    }
+
+    /// The next index to query, or `None` when [`Gallop::finished`] is exact.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        if self.low + 1 >= self.high {
+            return None;
+        }
+        if !self.asked_newest {
+            self.asked_newest = true;
+            return Some(self.high - 1);
+        }
+        Some((self.low + self.step).min(self.low + (self.high - self.low) / 2).max(self.low + 1))
+    }
+
+    /// Takes what the query of `index` said.
+    pub(super) fn answer(&mut self, index: usize, finished: bool) {
+        if finished {
+            self.low = index;
+            self.step *= 2;
+        } else {
+            self.high = index;
+            self.step = 1;
+        }
+    }
+
+    /// The newest index known to be finished.
+    pub(super) fn finished(&self) -> usize {
+        self.low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queries_to_find(finished: usize, len: usize) -> usize {
+        let mut gallop = Gallop::new(0, len);
+        let mut queries = 0;
+        while let Some(index) = gallop.next() {
+            queries += 1;
+            assert!(index < len);
+            gallop.answer(index, index < finished);
+        }
+        assert_eq!(gallop.finished(), finished - 1, "of {len}");
+        queries
+    }
+
+    #[test]
+    fn the_end_of_the_finished_prefix_is_found_exactly() {
+        for len in 1..80 {
+            for finished in 1..=len {
+                let queries = queries_to_find(finished, len);
+                assert!(queries <= 14, "{queries} queries for {finished} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_finished_takes_one_query_more_and_none_finished_one() {
+        assert_eq!(queries_to_find(1000, 1000), 1);
+        assert_eq!(queries_to_find(1, 1000), 2);
+    }
+
+    #[test]
+    fn the_earliest_covering_recording_is_asked_for() {
+        let now = Instant::now();
+        let mut frontier = Frontier::new();
+        for seq in [3, 5, 5, 9] {
+            frontier.push(seq, seq * 10, 0, now);
+        }
+        assert_eq!(frontier.covering(1).map(|c| c.1), Some(3));
+        assert_eq!(frontier.covering(4).map(|c| (c.0, c.1)), Some((1, 5)));
+        assert_eq!(frontier.covering(10).map(|c| c.1), None);
+        let mut out = Vec::new();
+        frontier.finish(5, now, |e| out.push(e));
+        assert_eq!(out, [30, 50, 50]);
+        assert_eq!(frontier.len(), 1);
+    }
+}

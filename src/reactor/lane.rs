@@ -1,0 +1,311 @@
+//! The reactor's side of one stream.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::backoff::{Estimate, next_look};
+use super::event_pool::EventRef;
+use super::frontier::Frontier;
+use super::submit::Submit;
+use super::thread::Reactor;
+use super::waiters::{WaiterKey, Waiters, Wakers};
+use super::{Completion, Ticket};
+use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
+use crate::error::Error;
+use crate::sync::Mutex;
+
+/// Names a lane in this process: the device's number above, the lane's within it below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LaneId(pub(crate) u32);
+
+impl LaneId {
+    const INDEX_BITS: u32 = 16;
+
+    pub(crate) fn new(device: u32, index: u16) -> Self {
+        LaneId((device << Self::INDEX_BITS) | u32::from(index))
+    }
+
+    /// The number of the lane within its device.
+    pub(crate) fn index(self) -> usize {
+        (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LaneOptions {
+    pub(crate) id: LaneId,
+    pub(crate) priority: i32,
+    /// Unfinished operations it may hold.
+    pub(crate) queue_limit: u64,
+}
+
+/// One stream, the operations enqueued on it and who waits for them.
+pub(crate) struct Lane {
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) options: LaneOptions,
+    /// `None` only while being dropped.
+    pub(super) stream: Option<StreamHandle>,
+    /// The last ticket given out. Grows under `submit` only.
+    pub(super) submitted: AtomicU64,
+    /// Every ticket up to here is known to be finished. Never above `recorded`.
+    pub(super) done: AtomicU64,
+    /// An event was recorded after every ticket up to here. Grows under `submit` only.
+    pub(super) recorded: AtomicU64,
+    /// The newest ticket while its completion is held by someone, else 0.
+    pub(super) tail_held: AtomicU64,
+    /// Someone found `submit` taken and wants an event; whoever unlocks it looks here.
+    pub(super) record_wanted: AtomicBool,
+    /// Held to enqueue: it makes the order of tickets the order of the stream. The one lock held
+    /// over driver calls, none of which blocks.
+    pub(super) submit: Mutex<Submit>,
+    /// Leaf lock.
+    pub(super) frontier: Mutex<Frontier<EventRef>>,
+    /// Leaf lock.
+    waiters: Mutex<Waiters>,
+    /// Taken by the one thread that may take recordings out of `frontier`.
+    pub(super) probing: AtomicBool,
+    /// Driver errors in a row that may pass by themselves.
+    pub(super) hiccups: AtomicU32,
+    /// In the reactor thread's care.
+    pub(super) watched: AtomicBool,
+}
+
+impl Lane {
+    /// Makes the stream (`cuStreamCreateWithPriority`) and its lane.
+    pub(crate) fn open(reactor: &Arc<Reactor>, options: LaneOptions) -> DriverResult<Arc<Lane>> {
+        let stream = reactor.driver().stream_create(options.priority)?;
+        let lane = Arc::new(Lane {
+            reactor: reactor.clone(),
+            options,
+            stream: Some(stream),
+            submitted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
+            tail_held: AtomicU64::new(0),
+            record_wanted: AtomicBool::new(false),
+            submit: Mutex::new(Submit::default()),
+            frontier: Mutex::new(Frontier::new()),
+            waiters: Mutex::new(Waiters::default()),
+            probing: AtomicBool::new(false),
+            hiccups: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+        });
+        reactor.register(&lane);
+        Ok(lane)
+    }
+
+    pub(crate) fn id(&self) -> LaneId {
+        self.options.id
+    }
+
+    pub(crate) fn priority(&self) -> i32 {
+        self.options.priority
+    }
+
+    pub(crate) fn reactor(&self) -> &Arc<Reactor> {
+        &self.reactor
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        self.reactor.driver()
+    }
+
+    pub(crate) fn stream(&self) -> Option<&StreamHandle> {
+        self.stream.as_ref()
+    }
+
+    /// The last ticket given out.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Acquire)
+    }
+
+    /// Whether ticket `seq` is known to be finished. Asks nobody.
+    pub(crate) fn is_done(&self, seq: u64) -> bool {
+        self.done.load(Acquire) >= seq
+    }
+
+    /// Operations enqueued and not known to be finished.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.submitted().saturating_sub(self.done.load(Acquire))
+    }
+
+    /// A future of ticket `seq`, for one who was not given it by the submission.
+    pub(crate) fn completion(self: &Arc<Self>, seq: u64) -> Completion {
+        Completion::new(self.clone(), seq, false)
+    }
+
+    /// A future that is ready once another operation may be enqueued, `None` where that is so now.
+    pub(crate) fn room(self: &Arc<Self>) -> Option<Completion> {
+        let limit = self.options.queue_limit;
+        if self.in_flight() < limit {
+            return None;
+        }
+        // Half a queue of room at once: one wake-up for many operations.
+        Some(self.completion(self.submitted().saturating_sub(limit / 2)))
+    }
+
+    /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
+    /// the lane is being enqueued on, whoever does so records it.
+    pub(crate) fn request_record(&self, seq: u64) {
+        if self.recorded.load(Acquire) >= seq {
+            return;
+        }
+        let mut submit = self.submit.try_lock();
+        if submit.is_none() {
+            self.record_wanted.store(true, Relaxed);
+            // With the fence in `unlocked`: either the holder sees the wish after
+            // unlocking, or this second try finds the lock free.
+            fence(SeqCst);
+            submit = self.submit.try_lock();
+        }
+        let Some(mut submit) = submit else { return };
+        if self.recorded.load(Acquire) < seq
+            && let Err(error) = self.record_locked(&mut submit)
+        {
+            self.hiccup(error);
+        }
+        drop(submit);
+        self.unlocked();
+    }
+
+    /// The same, waiting for whoever is enqueuing. The caller holds no other lane and no buffer.
+    pub(crate) fn record_through(&self, seq: u64) -> Result<(), Error> {
+        if self.recorded.load(Acquire) >= seq {
+            return Ok(());
+        }
+        let mut submit = self.submit.lock();
+        let recorded = if self.recorded.load(Acquire) >= seq {
+            Ok(())
+        } else {
+            self.record_locked(&mut submit)
+        };
+        let recorded =
+            recorded.map_err(|error| self.reactor.refused("recording an event", error));
+        drop(submit);
+        self.unlocked();
+        recorded
+    }
+
+    /// Called after every unlocking of `submit`: does what others left to the holder.
+    pub(super) fn unlocked(&self) {
+        fence(SeqCst);
+        while self.record_wanted.load(Relaxed) {
+            // Taken again: then its holder comes here.
+            let Some(mut submit) = self.submit.try_lock() else { break };
+            if let Err(error) = self.record_locked(&mut submit) {
+                // The wish is gone, but whoever waits asks again at the next look.
+                self.hiccup(error);
+            }
+            drop(submit);
+            fence(SeqCst);
+        }
+        self.reactor.announce();
+    }
+
+    /// Records an event after everything enqueued so far, unless there is one.
+    pub(super) fn record_locked(&self, submit: &mut Submit) -> DriverResult<()> {
+        self.record_wanted.store(false, Relaxed);
+        let seq = self.submitted.load(Relaxed);
+        if self.recorded.load(Relaxed) == seq {
+            return Ok(());
+        }
+        self.record_event_locked(submit, false).map(drop)
+    }
+
+    /// Records one more event after everything enqueued so far.
+    pub(super) fn record_event_locked(
+        &self,
+        submit: &mut Submit,
+        timed: bool,
+    ) -> DriverResult<EventRef> {
+        let seq = self.submitted.load(Relaxed);
+        let event = self.reactor.events().take(timed)?;
+        let (Some(handle), Some(stream)) = (event.handle(), self.stream()) else {
+            return Err(DriverError::new("cuEventRecord", DriverError::INVALID_VALUE));
+        };
+        if let Err(error) = self.driver().event_record(handle, stream) {
+            self.reactor.events().give_back(event);
+            return Err(error);
+        }
+        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
+        self.recorded.store(seq, Release);
+        Ok(event)
+    }
+
+    /// An error that may pass by itself: the work goes on, only our view of it is delayed. Too many
+    /// in a row are taken for the loss of the device, so that nobody waits for ever. The caller
+    /// lets [`Reactor::announce`] follow once it holds no lock.
+    pub(super) fn hiccup(&self, error: DriverError) {
+        const PATIENCE: u32 = 16;
+        if error.is_sticky() || self.hiccups.fetch_add(1, Relaxed) >= PATIENCE {
+            self.reactor.fail(error, None);
+        } else {
+            tracing::warn!(%error, "asking a stream for its progress failed; trying again");
+        }
+    }
+
+    /// Adds or renews a waiter. The caller looks at `done` once more afterwards.
+    pub(super) fn register_waiter(
+        &self,
+        seq: u64,
+        key: Option<WaiterKey>,
+        waker: Waker,
+    ) -> WaiterKey {
+        let (key, replaced) = self.waiters.lock().register(seq, key, waker);
+        drop(replaced);
+        key
+    }
+
+    pub(super) fn remove_waiter(&self, key: WaiterKey) {
+        let removed = self.waiters.lock().remove(key);
+        drop(removed);
+    }
+
+    pub(super) fn take_waiters(&self, through: u64) -> Wakers {
+        self.waiters.lock().take_through(through)
+    }
+
+    /// The lowest ticket that someone waits for.
+    pub(super) fn lowest_waited(&self) -> Option<u64> {
+        self.waiters.lock().lowest()
+    }
+
+    /// How long to leave ticket `seq` alone before asking for it.
+    pub(super) fn next_look(&self, seq: u64, now: Instant) -> Duration {
+        let outlook = self.frontier.lock().outlook(seq, now);
+        let (elapsed, estimate) = outlook.unwrap_or((Duration::ZERO, None));
+        next_look(elapsed, estimate)
+    }
+
+    pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
+        self.frontier.lock().outlook(seq, Instant::now()).and_then(|o| o.1)
+    }
+
+    pub(crate) fn ticket(&self, seq: u64) -> Ticket {
+        Ticket { lane: self.id(), seq }
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("id", &self.options.id)
+            .field("submitted", &self.submitted)
+            .field("recorded", &self.recorded)
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take()
+            && let Err(error) = self.driver().stream_destroy(stream)
+        {
+            tracing::debug!(%error, "a stream could not be destroyed");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What turns finished events into wake-ups.
+//!
+//! A [`Lane`] is the reactor's side of one stream: the order of its operations, the events recorded
+//! in it, the frontier up to which it is known to be done, and who waits. A [`Completion`] is the
+//! future of one operation. The [`Reactor`] owns a device's events, its thread and its fate.
+
+mod backoff;
+mod completion;
+mod event_pool;
+mod frontier;
+mod lane;
+mod local;
+mod probe;
+mod submit;
+mod thread;
+mod timer_slack;
+mod waiters;
+
+pub use completion::Completion;
+pub(crate) use event_pool::EventRef;
+pub(crate) use lane::{Lane, LaneId, LaneOptions};
+pub(crate) use local::{LocalPoller, block_on_thread};
+pub(crate) use submit::{Enqueue, OpKey, Recording};
+pub(crate) use thread::{Reactor, ReactorOptions};
+
+/// The name of an operation: the `seq`-th of its lane, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) lane: LaneId,
+    pub(crate) seq: u64,
+}

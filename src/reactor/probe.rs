@@ -1,0 +1,107 @@
+//! Asking a stream how far it is.
+
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::event_pool::EventRef;
+use super::frontier::Gallop;
+use super::lane::Lane;
+use super::waiters::{Wakers, wake_all};
+
+impl Lane {
+    /// Asks for ticket `seq` (`cuEventQuery`), and when it is finished for what came after it;
+    /// wakes everyone this answers. True where the ticket is known to be finished.
+    ///
+    /// Never waits; where another thread is asking already, or nothing is recorded, nothing is
+    /// asked.
+    pub(crate) fn probe(&self, seq: u64) -> bool {
+        if self.is_done(seq) {
+            return true;
+        }
+        let wakers = {
+            let Some(_turn) = Turn::take(self) else { return false };
+            self.probe_in_turn(seq)
+        };
+        wake_all(wakers);
+        self.reactor.announce();
+        self.is_done(seq)
+    }
+
+    fn probe_in_turn(&self, seq: u64) -> Wakers {
+        let covering = self.frontier.lock().covering(seq);
+        let Some((index, mut reached, event)) = covering else { return Wakers::new() };
+        if !self.query(&event) {
+            return Wakers::new();
+        }
+        drop(event);
+        // Recordings are taken out in this turn only, so an index stays what it is.
+        let mut gallop = Gallop::new(index, self.frontier.lock().len());
+        while let Some(next) = gallop.next() {
+            let Some((next, at, event)) = self.frontier.lock().at(next) else { break };
+            let finished = self.query(&event);
+            if finished {
+                reached = at;
+            }
+            gallop.answer(next, finished);
+        }
+        self.advance(reached)
+    }
+
+    /// Everything up to ticket `reached` is finished.
+    fn advance(&self, reached: u64) -> Wakers {
+        let mut finished = SmallVec::<[EventRef; 16]>::new();
+        self.frontier.lock().finish(reached, Instant::now(), |event| finished.push(event));
+        for event in finished {
+            self.reactor.events().give_back(event);
+        }
+        // Before the waiters are taken: one who registers later sees it.
+        self.done.fetch_max(reached, AcqRel);
+        self.take_waiters(reached)
+    }
+
+    fn query(&self, event: &EventRef) -> bool {
+        let Some(handle) = event.handle() else { return false };
+        match self.driver().event_query(handle) {
+            Ok(finished) => {
+                self.hiccups.store(0, Relaxed);
+                finished
+            }
+            Err(error) => {
+                self.hiccup(error);
+                false
+            }
+        }
+    }
+
+    /// Asks again and again for at most `budget`. True where `seq` was seen to finish.
+    pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
+        let start = Instant::now();
+        loop {
+            if self.probe(seq) {
+                return true;
+            }
+            if start.elapsed() >= budget || self.reactor.check().is_err() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The right to take recordings out of a lane's frontier.
+struct Turn<'l>(&'l Lane);
+
+impl<'l> Turn<'l> {
+    fn take(lane: &'l Lane) -> Option<Self> {
+        let free = !lane.probing.swap(true, Acquire);
+        free.then_some(Turn(lane))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.probing.store(false, Release);
+    }
+}
