@@ -26,8 +26,8 @@ pub(crate) mod cuda;
 mod error;
 pub(crate) mod sim;
 
-pub use counted::DriverCalls;
 pub(crate) use counted::Counted;
+pub use counted::DriverCalls;
 pub use error::DriverError;
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
@@ -178,6 +178,7 @@ pub(crate) struct Fill {
 }
 
 /// One device behind the seam. See the module's docs for what all methods hold to.
+#[allow(unsafe_code)] // declares unsafe methods, and calls none
 pub(crate) trait Driver: Send + Sync + 'static {
     fn info(&self) -> &DeviceInfo;
 
