@@ -249,3 +249,31 @@ impl Driver for Counted {
         unsafe { self.inner.launch(launch, stream) }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::driver::sim::{SimOptions, open};
+
+    #[test]
+    fn every_call_counts_whether_it_succeeds_or_not() {
+        let counted = Counted::new(open(SimOptions::new()).0);
+        let stream = counted.stream_create(0).unwrap();
+        let before = counted.calls();
+        assert!(counted.alloc(0, &stream).is_err());
+        let event = counted.event_create(false).unwrap();
+        counted.event_record(&event, &stream).unwrap();
+        counted.event_query(&event).unwrap();
+        counted.event_query(&event).unwrap();
+        let expected = DriverCalls {
+            allocs: 1,
+            event_creates: 1,
+            event_records: 1,
+            event_queries: 2,
+            ..DriverCalls::default()
+        };
+        assert_eq!(counted.calls().since(&before), expected);
+        assert_eq!(before.stream_creates, 1);
+    }
+}
