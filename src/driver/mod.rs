@@ -30,6 +30,8 @@ pub(crate) mod sim;
 
 
 
+pub(crate) use counted::Counted;
+pub use counted::DriverCalls;
 pub use error::DriverError;
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
@@ -54,7 +56,8 @@ macro_rules! handles {
             pub(in crate::driver) fn new(raw: u64) -> Self {
                 $name(raw)
             }
-            pub(in crate::driver) fn raw(&self) -> u64 {
+            /// The driver's own value.
+            pub(crate) fn raw(&self) -> u64 {
                 self.0
             }
         }

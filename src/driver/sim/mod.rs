@@ -1,1 +1,43 @@
-//! A simulated device.
+//! A simulated device: the driver's contract kept without a GPU, as harshly as it allows.
+//!
+//! It is honestly asynchronous. Nothing runs on the enqueuing thread or before the call returned;
+//! a stream is a queue, an event's recording is reached when its stream comes to it, and memory is
+//! freed and handed out again in the order of streams. What a GPU may do, this one does: memory
+//! nobody wrote holds `0xCB`, freed addresses are reused at once, and a missing wait lets an
+//! operation run too early. Operations run one at a time, so such a mistake makes wrong bytes or a
+//! reported [`Violation`], never undefined behaviour.
+//!
+//! Time is virtual: each operation gets a start and an end by a [`CostModel`] when it runs, exact
+//! and repeatable, however long its twin took.
+//!
+//! From pure to impure:
+//!
+//! - `cost`, `timeline`, `schedule`, `module`: arithmetic, no lock or thread;
+//! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
+//! - `work`, `state`: one operation; streams, events and everything else under the lock;
+//! - `machine`, `executor`: the lock and its waits; the thread;
+//! - `device`: [`Driver`](crate::driver::Driver) on top; `control`: the test's handle;
+//!   `options`.
+
+mod bytes;
+mod control;
+mod cost;
+mod device;
+mod executor;
+mod machine;
+mod memory;
+mod module;
+mod options;
+mod schedule;
+mod state;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod work;
+
+pub use control::{SimOp, SimOpKind, SimSpan, Simulator, Violation};
+pub use cost::CostModel;
+pub(crate) use device::open;
+pub use options::SimOptions;
+pub use schedule::Schedule;
+pub use timeline::SimEngine;

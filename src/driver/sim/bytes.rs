@@ -1,0 +1,264 @@
+//! The bytes behind simulated device memory and page-locked memory.
+//!
+//! All raw memory of the simulator is in this file. Two rules keep it sound:
+//!
+//! - *Device bytes* are touched by one thread, by one operation at a time: whoever wants their
+//!   address shows an [`Executing`], of which there is one per machine, on its executor thread.
+//! - *Page-locked bytes* are shared with the host. The executor touches them only on behalf of an
+//!   enqueued copy, whose caller answers for ordering (`Driver::copy_h2d`, `copy_d2h`).
+//!
+//! Storage is held by `Arc`: an operation that names bytes keeps them, so that a wrong free makes
+//! a reported error and never a dangling pointer. All bytes are initialised, with [`POISON`].
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What memory that nobody wrote holds.
+pub(super) const POISON: u8 = 0xCB;
+
+/// Alignment of every block, on the device and on the host.
+pub(super) const ALIGN: usize = 256;
+
+/// Shows that its holder is the executor, between two operations or inside one.
+pub(super) struct Executing(PhantomData<*const ()>);
+
+impl Executing {
+    /// # Safety
+    /// One for each machine, made on its executor thread.
+    pub(super) unsafe fn new() -> Self {
+        Executing(PhantomData)
+    }
+}
+
+/// An owned stretch of the global allocator's memory, initialised.
+#[derive(Debug)]
+struct Bytes {
+    /// Of `layout`, from the global allocator, until drop.
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: `Bytes` owns its memory and no method of it touches the bytes after `poisoned` has
+// returned; who does so through the pointer follows the rules at the top of this file.
+unsafe impl Send for Bytes {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    /// `None` where the host has no memory for it.
+    fn poisoned(len: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
+        // SAFETY: the layout's size is not 0.
+        let ptr = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: `ptr` is `layout.size()` bytes long and nobody else has it yet.
+        unsafe { ptr.as_ptr().write_bytes(POISON, layout.size()) };
+        Some(Bytes { ptr, layout })
+    }
+
+    /// Address of `len` bytes from `offset` on.
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        debug_assert!(
+            offset
+                .checked_add(len)
+                .is_some_and(|end| end <= self.layout.size())
+        );
+        // SAFETY: ranges are only made by `Block::range` and `Pinned::range`, which keep them
+        // inside.
+        unsafe { self.ptr.add(offset) }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: from `alloc` with this layout; `Arc`s of the owner are gone, so no range and no
+        // operation names it.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
+    }
+}
+
+/// Storage of one block of device memory, made when an operation first touches it: a large
+/// allocation that no test touches costs nothing.
+#[derive(Debug)]
+pub(super) struct Block {
+    len: usize,
+    /// `None` inside: the host had no memory.
+    bytes: OnceLock<Option<Bytes>>,
+}
+
+impl Block {
+    pub(super) fn new(len: usize) -> Arc<Self> {
+        Arc::new(Block {
+            len,
+            bytes: OnceLock::new(),
+        })
+    }
+
+    /// `None` where it is not all inside.
+    pub(super) fn range(self: &Arc<Self>, offset: usize, len: usize) -> Option<DeviceRange> {
+        (offset.checked_add(len)? <= self.len).then(|| DeviceRange {
+            block: Arc::clone(self),
+            offset,
+            len,
+        })
+    }
+}
+
+/// Device bytes inside one block.
+#[derive(Clone, Debug)]
+pub(super) struct DeviceRange {
+    block: Arc<Block>,
+    /// `offset + len` is at most the block's.
+    offset: usize,
+    len: usize,
+}
+
+impl DeviceRange {
+    /// Host address of the bytes; `None` where the host has no memory for the block.
+    pub(super) fn pointer(&self, _: &Executing) -> Option<NonNull<u8>> {
+        let bytes = self
+            .block
+            .bytes
+            .get_or_init(|| Bytes::poisoned(self.block.len));
+        bytes.as_ref().map(|bytes| bytes.at(self.offset, self.len))
+    }
+}
+
+/// One block of page-locked memory.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    bytes: Bytes,
+    len: usize,
+    /// Set by `host_free`, for operations that still name the block.
+    freed: AtomicBool,
+}
+
+impl Pinned {
+    pub(super) fn new(len: usize) -> Option<Arc<Self>> {
+        Some(Arc::new(Pinned {
+            bytes: Bytes::poisoned(len)?,
+            len,
+            freed: AtomicBool::new(false),
+        }))
+    }
+
+    pub(super) fn address(&self) -> NonNull<u8> {
+        self.bytes.ptr
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn set_freed(&self) {
+        self.freed.store(true, Ordering::Relaxed);
+    }
+
+    /// `None` where it is not all inside.
+    pub(super) fn range(self: &Arc<Self>, offset: usize, len: usize) -> Option<PinnedRange> {
+        (offset.checked_add(len)? <= self.len).then(|| PinnedRange {
+            block: Arc::clone(self),
+            offset,
+            len,
+        })
+    }
+}
+
+/// Page-locked bytes inside one block, which they keep allocated.
+#[derive(Clone, Debug)]
+pub(super) struct PinnedRange {
+    block: Arc<Pinned>,
+    /// `offset + len` is at most the block's.
+    offset: usize,
+    len: usize,
+}
+
+impl PinnedRange {
+    /// Whether `host_free` was called on the block.
+    pub(super) fn is_freed(&self) -> bool {
+        self.block.freed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn pointer(&self) -> NonNull<u8> {
+        self.block.bytes.at(self.offset, self.len)
+    }
+}
+
+/// The host has no memory for a block that an operation touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostMemoryExhausted;
+
+/// Runs a copy from page-locked memory. The ranges are equally long.
+pub(super) fn upload(
+    dst: &DeviceRange,
+    src: &PinnedRange,
+    executing: &mut Executing,
+) -> Result<(), HostMemoryExhausted> {
+    let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
+    // SAFETY: both ranges are inside blocks that they keep allocated. Nothing else runs on the
+    // device, and the host does not write `src` meanwhile: the contract of `Driver::copy_h2d`.
+    // Device memory and page-locked memory are different allocations.
+    unsafe { ptr::copy_nonoverlapping(src.pointer().as_ptr(), to.as_ptr(), dst.len.min(src.len)) };
+    Ok(())
+}
+
+/// Runs a copy to page-locked memory. The ranges are equally long.
+pub(super) fn download(
+    dst: &PinnedRange,
+    src: &DeviceRange,
+    executing: &mut Executing,
+) -> Result<(), HostMemoryExhausted> {
+    let from = src.pointer(executing).ok_or(HostMemoryExhausted)?;
+    // SAFETY: as in `upload`, by the contract of `Driver::copy_d2h`.
+    unsafe {
+        ptr::copy_nonoverlapping(from.as_ptr(), dst.pointer().as_ptr(), dst.len.min(src.len));
+    }
+    Ok(())
+}
+
+/// Runs a copy within the device. The ranges are equally long and may overlap.
+pub(super) fn copy(
+    dst: &DeviceRange,
+    src: &DeviceRange,
+    executing: &mut Executing,
+) -> Result<(), HostMemoryExhausted> {
+    let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
+    let from = src.pointer(executing).ok_or(HostMemoryExhausted)?;
+    // SAFETY: both ranges are inside blocks that they keep allocated; `executing` says that
+    // nothing else touches device bytes.
+    unsafe { ptr::copy(from.as_ptr(), to.as_ptr(), dst.len.min(src.len)) };
+    Ok(())
+}
+
+/// Fills rows of `row` bytes, `pitch` bytes apart, with `pattern` over and over. `dst` ends with
+/// the last row.
+pub(super) fn fill(
+    dst: &DeviceRange,
+    row: usize,
+    pitch: usize,
+    pattern: &[u8],
+    executing: &mut Executing,
+) -> Result<(), HostMemoryExhausted> {
+    let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
+    let mut offset = 0;
+    while row > 0 && offset + row <= dst.len {
+        // SAFETY: the row is inside `dst`, whose block it keeps allocated; `executing` says that
+        // nothing else touches device bytes, so this is the only reference to them.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(to.add(offset).as_ptr(), row) };
+        match pattern {
+            [byte] => bytes.fill(*byte),
+            _ => bytes.chunks_mut(pattern.len().max(1)).for_each(|unit| {
+                unit.copy_from_slice(&pattern[..unit.len()]);
+            }),
+        }
+        offset += pitch.max(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The handle by which a test drives and watches the simulated device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::machine::Machine;
+use super::schedule::Schedule;
+use super::state::{Permit, State};
+use super::timeline::SimEngine;
+use crate::driver::DevicePtr;
+
+/// What an operation of the simulated device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SimOpKind {
+    /// A copy from host to device.
+    CopyH2D,
+    /// A copy from device to host.
+    CopyD2H,
+    /// A copy within the device.
+    CopyD2D,
+    /// A fill.
+    Fill,
+    /// A kernel launch, for which its twin runs.
+    Kernel,
+}
+
+/// An operation that has not run yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimOp {
+    /// Names the operation on this machine. Grows in the order enqueued.
+    pub id: u64,
+    /// Number of its stream.
+    pub stream: u64,
+    /// What it does.
+    pub kind: SimOpKind,
+    /// The kernel's name; of other operations, a word for their kind.
+    pub name: &'static str,
+    /// Bytes it copies or fills, or declares to touch.
+    pub bytes: u64,
+    /// Whether it is first in its stream: it could run now, as far as the device is concerned.
+    pub runnable: bool,
+}
+
+/// An operation that has run, with its virtual times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimSpan {
+    /// As [`SimOp::id`].
+    pub id: u64,
+    /// As [`SimOp::stream`].
+    pub stream: u64,
+    /// What it did.
+    pub kind: SimOpKind,
+    /// As [`SimOp::name`].
+    pub name: &'static str,
+    /// As [`SimOp::bytes`].
+    pub bytes: u64,
+    /// Where it ran.
+    pub engine: SimEngine,
+    /// Virtual time of its beginning, in ns.
+    pub start: u64,
+    /// Virtual time of its end, in ns.
+    pub end: u64,
+}
+
+/// Something no correct user of the device does. All but [`Violation::OverlappingCopy`] and
+/// [`Violation::PinnedFreedInUse`] end the device with a sticky error as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// An operation named memory that is not all inside one live allocation.
+    IllegalAddress {
+        /// Of the operation.
+        name: &'static str,
+        /// First byte.
+        ptr: DevicePtr,
+        /// How many.
+        bytes: usize,
+    },
+    /// An operation named memory before its allocation's place in the order of streams.
+    UseBeforeAlloc {
+        /// Of the operation.
+        name: &'static str,
+        /// First byte.
+        ptr: DevicePtr,
+        /// How many.
+        bytes: usize,
+    },
+    /// A launch declared a write that overlaps another of its accesses.
+    OverlappingAccesses {
+        /// Of the kernel.
+        name: &'static str,
+        /// First byte of the one.
+        first: DevicePtr,
+        /// First byte of the other.
+        second: DevicePtr,
+    },
+    /// Source and destination of a copy overlap.
+    OverlappingCopy {
+        /// First byte of the source.
+        src: DevicePtr,
+        /// First byte of the destination.
+        dst: DevicePtr,
+    },
+    /// Page-locked memory was freed while an operation that names it had not run.
+    PinnedFreedInUse {
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// A copy came to run whose page-locked memory was freed. It was not touched.
+    FreedPinned {
+        /// Of the operation.
+        name: &'static str,
+        /// Bytes to copy.
+        bytes: usize,
+    },
+    /// A twin panicked.
+    TwinPanicked {
+        /// Of the kernel.
+        name: &'static str,
+    },
+}
+
+/// Drives and watches a simulated device. Clones are the same handle; none keeps the device
+/// working after its last user has gone.
+///
+/// Methods that say that they *block* wait for the device's executor thread, not for virtual time.
+/// Called by a twin, which runs on that thread, they return at once without having done anything.
+#[derive(Clone)]
+pub struct Simulator {
+    machine: Arc<Machine>,
+}
+
+impl Simulator {
+    pub(super) fn new(machine: Arc<Machine>) -> Self {
+        Simulator { machine }
+    }
+
+    /// Launches, copies and fills that have not begun, in the order enqueued.
+    ///
+    /// Under [`Schedule::Stepped`] it blocks until the device is idle first, so that
+    /// [`SimOp::runnable`] does not depend on how fast records and waits were passed.
+    pub fn pending(&self) -> Vec<SimOp> {
+        let mut state = self.machine.lock();
+        if state.schedule == Schedule::Stepped && !self.machine.on_executor() {
+            state = self.machine.wait_until(state, State::settled);
+        }
+        state.ops().collect()
+    }
+
+    /// Runs the first runnable operation in the order enqueued. Blocks until it has run and the
+    /// device is idle again; `None` where nothing is runnable.
+    pub fn step(&self) -> Option<SimOp> {
+        self.run_one(|op| op.runnable)
+    }
+
+    /// Runs the next operation of a stream. Blocks as [`Simulator::step`] does; `None` where the
+    /// stream has none or waits for another.
+    pub fn step_stream(&self, stream: u64) -> Option<SimOp> {
+        self.run_one(|op| op.runnable && op.stream == stream)
+    }
+
+    /// Runs the operation of that id, if it is runnable. Blocks as [`Simulator::step`] does.
+    pub fn run(&self, id: u64) -> Option<SimOp> {
+        self.run_one(|op| op.runnable && op.id == id)
+    }
+
+    /// Runs operations in the order enqueued until none is runnable, and says how many it ran.
+    /// Blocks meanwhile. Under [`Schedule::Eager`] the device runs them itself, and it is 0.
+    pub fn run_all(&self) -> usize {
+        std::iter::from_fn(|| self.step()).count()
+    }
+
+    /// Changes when operations run, from the next one on.
+    pub fn set_schedule(&self, schedule: Schedule) {
+        let mut state = self.machine.lock();
+        state.schedule = schedule;
+        self.machine.release(state);
+    }
+
+    /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands.
+    pub fn settle(&self) {
+        if !self.machine.on_executor() {
+            drop(self.machine.wait_until(self.machine.lock(), State::settled));
+        }
+    }
+
+    /// Operations that have run, in the order in which they ran: the last 65,536.
+    pub fn timeline(&self) -> Vec<SimSpan> {
+        self.machine.lock().spans()
+    }
+
+    /// The host's virtual clock in ns: what its calls cost so far, and no earlier than what it
+    /// has seen finished by an event query.
+    pub fn host_now(&self) -> u64 {
+        self.machine.lock().host_now
+    }
+
+    /// What was done wrong so far: the first 1,024.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.machine.lock().violations.clone()
+    }
+
+    /// Calls that blocked because their stream's queue was full.
+    pub fn blocked_calls(&self) -> u64 {
+        self.machine.lock().blocked_calls
+    }
+
+    /// Bytes of device memory allocated, in units of 256. A free counts when its stream comes to
+    /// it.
+    pub fn live_device_bytes(&self) -> u64 {
+        self.machine
+            .lock()
+            .devices
+            .iter()
+            .map(|device| device.memory.live())
+            .sum()
+    }
+
+    /// Bytes of page-locked memory allocated.
+    pub fn live_pinned_bytes(&self) -> u64 {
+        self.machine.lock().pinned.live()
+    }
+
+    fn run_one(&self, wanted: impl Fn(&SimOp) -> bool) -> Option<SimOp> {
+        if self.machine.on_executor() {
+            return None;
+        }
+        let idle = |state: &State| state.permit.is_none() && state.settled();
+        let mut state = self.machine.wait_until(self.machine.lock(), idle);
+        let op = state.ops().find(&wanted)?;
+        state.permit = Some(Permit {
+            seq: op.id,
+            ran: None,
+        });
+        self.machine.release(state);
+
+        let known = |state: &State| state.permit.as_ref().is_none_or(|p| p.ran.is_some());
+        state = self.machine.wait_until(self.machine.lock(), known);
+        let ran = state.permit.take().and_then(|permit| permit.ran);
+        self.machine.changed(); // others who wait to step
+        drop(self.machine.wait_until(state, State::settled));
+        (ran == Some(true)).then_some(op)
+    }
+}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.machine.lock();
+        f.debug_struct("Simulator")
+            .field("schedule", &state.schedule)
+            .field("pending", &state.ops().count())
+            .field("host_now", &state.host_now)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! The device's address space and the registry of page-locked memory.
+//!
+//! Device addresses are made up: no host pointer is ever near them, so that passing one for the
+//! other is found at once. They are reserved in powers of two and handed out again as soon as
+//! they are freed, the last freed first: what uses freed memory meets the next owner's bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::bytes::{ALIGN, Block, DeviceRange, Pinned, PinnedRange};
+use crate::driver::DevicePtr;
+
+/// First address of device 0; each further device's are 2^40 above.
+const BASE: u64 = 0x7f00_0000_0000;
+const SPACE: u64 = 1 << 40;
+
+/// Why an operation cannot have a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Not all inside one live block.
+    Dead,
+    /// Inside a block whose stream has not come to its allocation yet.
+    Early,
+}
+
+/// Memory of one device.
+#[derive(Debug)]
+pub(super) struct DeviceMemory {
+    /// By address. Reserved stretches never overlap.
+    blocks: BTreeMap<u64, Live>,
+    /// Freed addresses by the size reserved, last freed last.
+    freed: HashMap<u64, Vec<u64>>,
+    /// Above it nothing was reserved yet.
+    next: u64,
+    end: u64,
+    /// Sum of the live blocks' bytes, each rounded up to the alignment. At most `total`.
+    live: u64,
+    total: u64,
+    allocations: u64,
+}
+
+#[derive(Debug)]
+struct Live {
+    block: Arc<Block>,
+    bytes: u64,
+    reserved: u64,
+    /// Number of this allocation: tells it from others that had its address.
+    allocation: u64,
+    /// Whether its stream has come to the allocation.
+    reached: bool,
+    /// Whether a free of it is enqueued.
+    freeing: bool,
+}
+
+impl DeviceMemory {
+    pub(super) fn new(ordinal: usize, total: u64) -> Self {
+        let base = BASE + ordinal as u64 * SPACE;
+        DeviceMemory {
+            blocks: BTreeMap::new(),
+            freed: HashMap::new(),
+            next: base,
+            end: base + SPACE,
+            live: 0,
+            total,
+            allocations: 0,
+        }
+    }
+
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.total - self.live
+    }
+
+    /// Maps a block: its address and the allocation's number; `None` where there is no room.
+    pub(super) fn alloc(&mut self, bytes: usize) -> Option<(DevicePtr, u64)> {
+        let rounded = (bytes as u64).checked_next_multiple_of(ALIGN as u64)?;
+        if rounded > self.free_bytes() {
+            return None;
+        }
+        let reserved = rounded.checked_next_power_of_two()?;
+        let address = match self.freed.get_mut(&reserved).and_then(Vec::pop) {
+            Some(address) => address,
+            None => {
+                let address = self.next;
+                self.next = address
+                    .checked_add(reserved)
+                    .filter(|&next| next <= self.end)?;
+                address
+            }
+        };
+        self.live += rounded;
+        self.allocations += 1;
+        let live = Live {
+            block: Block::new(bytes),
+            bytes: bytes as u64,
+            reserved,
+            allocation: self.allocations,
+            reached: false,
+            freeing: false,
+        };
+        self.blocks.insert(address, live);
+        Some((DevicePtr(address), self.allocations))
+    }
+
+    /// The stream of an allocation has come to it.
+    pub(super) fn reach(&mut self, ptr: DevicePtr, allocation: u64) {
+        if let Some(live) = self.blocks.get_mut(&ptr.0)
+            && live.allocation == allocation
+        {
+            live.reached = true;
+        }
+    }
+
+    /// Notes that a free is enqueued; false where `ptr` is no live block's or is freed already.
+    pub(super) fn begin_free(&mut self, ptr: DevicePtr) -> bool {
+        match self.blocks.get_mut(&ptr.0) {
+            Some(live) if !live.freeing => {
+                live.freeing = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A free is executed: the address can be had again from here on. Returns the storage, to be
+    /// dropped without the lock.
+    pub(super) fn free(&mut self, ptr: DevicePtr) -> Option<Arc<Block>> {
+        let live = self.blocks.remove(&ptr.0)?;
+        self.live -= live.bytes.next_multiple_of(ALIGN as u64);
+        self.freed.entry(live.reserved).or_default().push(ptr.0);
+        Some(live.block)
+    }
+
+    /// `bytes` is not 0.
+    pub(super) fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<DeviceRange, Missing> {
+        let (&base, live) = self
+            .blocks
+            .range(..=ptr.0)
+            .next_back()
+            .ok_or(Missing::Dead)?;
+        let offset = usize::try_from(ptr.0 - base).map_err(|_| Missing::Dead)?;
+        let range = live.block.range(offset, bytes).ok_or(Missing::Dead)?;
+        if live.reached {
+            Ok(range)
+        } else {
+            Err(Missing::Early)
+        }
+    }
+}
+
+/// Live page-locked memory, by address.
+#[derive(Debug, Default)]
+pub(super) struct PinnedMemory {
+    blocks: BTreeMap<usize, Arc<Pinned>>,
+    live: u64,
+}
+
+impl PinnedMemory {
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub(super) fn insert(&mut self, block: Arc<Pinned>) -> NonNull<u8> {
+        let address = block.address();
+        self.live += block.len() as u64;
+        self.blocks.insert(address.as_ptr().addr(), block);
+        address
+    }
+
+    /// Takes out a block that starts at `ptr`.
+    pub(super) fn remove(&mut self, ptr: NonNull<u8>) -> Option<Arc<Pinned>> {
+        let block = self.blocks.remove(&ptr.as_ptr().addr())?;
+        self.live -= block.len() as u64;
+        block.set_freed();
+        Some(block)
+    }
+
+    /// `None` where the range is not all inside one live block.
+    pub(super) fn find(&self, ptr: NonNull<u8>, bytes: usize) -> Option<PinnedRange> {
+        let address = ptr.as_ptr().addr();
+        let (&base, block) = self.blocks.range(..=address).next_back()?;
+        block.range(address - base, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_freed_address_of_a_size_comes_back_first() {
+        let mut memory = DeviceMemory::new(0, 1 << 20);
+        let got: Vec<_> = [300, 400, 300]
+            .map(|bytes| memory.alloc(bytes))
+            .into_iter()
+            .collect();
+        let [Some((a, _)), Some((b, _)), Some((c, _))] = got[..] else {
+            panic!("{got:?}")
+        };
+        assert!(a.0 % 256 == 0 && b.0 % 256 == 0 && c.0 % 256 == 0);
+        memory.free(a);
+        memory.free(c);
+        assert_eq!(memory.alloc(512).map(|got| got.0), Some(c));
+        assert_eq!(memory.alloc(257).map(|got| got.0), Some(a));
+        assert!(memory.alloc(1).is_some_and(|got| got.0 > c));
+    }
+
+    #[test]
+    fn capacity_counts_live_blocks_rounded_up() {
+        let mut memory = DeviceMemory::new(0, 1_024);
+        let first = memory.alloc(513);
+        assert_eq!(memory.free_bytes(), 256);
+        assert_eq!(memory.alloc(257), None);
+        assert!(memory.alloc(256).is_some());
+        memory.free(first.map_or(DevicePtr(0), |got| got.0));
+        assert_eq!(memory.free_bytes(), 768);
+    }
+
+    #[test]
+    fn a_range_is_found_only_inside_one_reached_block() {
+        let mut memory = DeviceMemory::new(1, 1 << 20);
+        let Some((ptr, allocation)) = memory.alloc(256) else {
+            panic!("no room")
+        };
+        let Some((next, other)) = memory.alloc(256) else {
+            panic!("no room")
+        };
+        assert_eq!(next.0, ptr.0 + 256, "adjacent");
+        assert_eq!(memory.find(ptr, 1).err(), Some(Missing::Early));
+        memory.reach(ptr, allocation);
+        memory.reach(next, other);
+        assert!(memory.find(ptr, 256).is_ok());
+        assert!(memory.find(DevicePtr(ptr.0 + 255), 1).is_ok());
+        assert_eq!(
+            memory.find(DevicePtr(ptr.0 + 255), 2).err(),
+            Some(Missing::Dead)
+        );
+        assert_eq!(
+            memory.find(DevicePtr(ptr.0 - 1), 1).err(),
+            Some(Missing::Dead)
+        );
+        memory.free(ptr);
+        assert_eq!(memory.find(ptr, 1).err(), Some(Missing::Dead));
+    }
+}
