@@ -47,7 +47,8 @@ pub(crate) fn open(ordinal: usize) -> DriverResult<Arc<dyn Driver>> {
 }
 
 /// One CUDA device. Dropped by who has dropped all its handles; streams, events and modules that
-/// still exist go with the primary context, once nothing else in the process retains that.
+/// still exist go with the primary context, once nothing else in the process retains that. The
+/// drop that releases it last destroys it, which may wait for running kernels.
 struct Cuda {
     info: DeviceInfo,
     pool: Pool,
