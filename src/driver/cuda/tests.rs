@@ -4,16 +4,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::ffi::c_void;
+use std::ptr;
 
-use super::api::SYMBOLS;
+use self::stub::{OUTCOME, Stub};
+use super::api::{Api, SYMBOLS};
 use super::module::text;
 use super::{device_count, open};
 use crate::driver::{DriverError, DriverResult};
 
-const OUTCOME: &str = "outcome: ";
+mod stub;
 
 fn outcome<T>(result: DriverResult<T>) -> String {
     match result {
@@ -116,75 +116,42 @@ fn a_library_that_always_succeeds_opens() {
     expect("good", Stub::new(12_000), "Ok");
 }
 
-/// A library whose functions do nothing but answer a code.
-struct Stub {
-    version: i32,
-    missing: Vec<&'static str>,
-    codes: Vec<(&'static str, u32)>,
+/// The stub's stream and event creation fail unless the device's own context is current.
+#[test]
+fn calls_find_our_context_current_and_leave_the_callers() {
+    let stub = Stub::new(12_000).answering("cuEventQuery", 600);
+    let round = "stream Ok, event Ok, query Ok(false), current";
+    let expected = format!("open Ok, current 0x0; {round} 0x0; {round} 0x20; {round} 0x10");
+    stub.expect("contexts", "stub_child_contexts", &expected);
 }
 
-impl Stub {
-    fn new(version: i32) -> Self {
-        Stub {
-            version,
-            missing: Vec::new(),
-            codes: Vec::new(),
-        }
-    }
-
-    fn without(mut self, symbols: &[&'static str]) -> Self {
-        self.missing.extend(symbols);
-        self
-    }
-
-    fn answering(mut self, symbol: &'static str, code: u32) -> Self {
-        self.codes.push((symbol, code));
-        self
-    }
-
-    fn source(&self) -> String {
-        let mut source = String::from("#![allow(non_snake_case)]\n");
-        for symbol in SYMBOLS.iter().filter(|s| !self.missing.contains(s)) {
-            let code = self
-                .codes
-                .iter()
-                .find(|c| c.0 == *symbol)
-                .map_or(0, |c| c.1);
-            let (params, body) = match *symbol {
-                "cuDriverGetVersion" => (
-                    "v: *mut i32",
-                    format!("unsafe {{ *v = {} }};", self.version),
-                ),
-                _ => ("", String::new()),
-            };
-            source += "#[unsafe(no_mangle)] ";
-            source +=
-                &format!("pub extern \"C\" fn {symbol}({params}) -> u32 {{ {body} {code} }}\n");
-        }
-        source
-    }
-
-    /// `None` where there is no compiler.
-    fn compile(&self, folder: &Path) -> Option<()> {
-        let (source, library) = (folder.join("stub.rs"), folder.join("libcuda.so"));
-        fs::write(&source, self.source()).unwrap();
-        let output = Command::new("rustc")
-            .args([
-                "--edition=2024",
-                "--crate-type=cdylib",
-                "--crate-name=cuda",
-                "-o",
-            ])
-            .args([&library, &source])
-            .output()
-            .ok()?;
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
+#[test]
+#[ignore = "the child process of another test"]
+#[allow(unsafe_code)]
+fn stub_child_contexts() {
+    let current = || {
+        let mut now = ptr::null_mut();
+        // SAFETY: `now` outlives the call.
+        unsafe { Api::get().unwrap().cuCtxGetCurrent(&mut now) }.unwrap();
+        format!("current {now:p}")
+    };
+    let device = open(0).unwrap();
+    let mut said = format!("open Ok, {}", current());
+    for callers in [0, 0x20, 0x10] {
+        let context = ptr::without_provenance_mut::<c_void>(callers).cast();
+        // SAFETY: the stub takes any number for a context.
+        unsafe { Api::get().unwrap().cuCtxPushCurrent(context) }.unwrap();
+        let stream = outcome(device.stream_create(0));
+        let event = device.event_create(false);
+        let query = event.as_ref().map(|event| device.event_query(event));
+        let query = format!("{:?}", query.unwrap());
+        said += &format!(
+            "; stream {stream}, event {}, query {query}, {}",
+            outcome(event),
+            current()
         );
-        Some(())
     }
+    println!("{OUTCOME}{said}");
 }
 
 /// Expects the same from [`device_count`] and [`open`].
@@ -193,47 +160,5 @@ fn expect(name: &str, stub: Stub, both: &str) {
 }
 
 fn expect_each(name: &str, stub: Stub, count: &str, opened: &str) {
-    let folder = Folder::create(name);
-    if stub.compile(&folder.0).is_none() {
-        eprintln!("skipped: no rustc to compile a stub library with");
-        return;
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "driver::cuda::tests::stub_child",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("LD_LIBRARY_PATH", &folder.0)
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let found = stdout
-        .lines()
-        .find_map(|line| Some(line.split_once(OUTCOME)?.1));
-    assert_eq!(
-        found,
-        Some(format!("{count}, {opened}").as_str()),
-        "{stdout}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// A folder that is removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create(name: &str) -> Self {
-        let folder = format!("headwater-stub-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(folder);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    stub.expect(name, "stub_child", &format!("{count}, {opened}"));
 }
