@@ -183,6 +183,7 @@ pub(crate) struct Fill {
 }
 
 /// One device behind the seam. See the module's docs for what all methods hold to.
+#[allow(unsafe_code)] // Declares unsafe methods; calls none.
 pub(crate) trait Driver: Send + Sync + 'static {
     fn info(&self) -> &DeviceInfo;
 

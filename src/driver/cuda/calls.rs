@@ -1,0 +1,301 @@
+//! [`Driver`], one driver call a method.
+//!
+//! Handles of this driver hold the driver's pointers, and exist exactly as long as what they
+//! point to (see the seam): that is the invariant "the handle is alive" below.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use cudarc::driver::sys::{self, CUevent, CUfunction, CUmodule, CUstream};
+
+use super::Cuda;
+use super::api::Api;
+use super::context::{MEMORY, RARE, SUBMIT};
+use super::module;
+use crate::driver::{
+    DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
+    Launch, ModuleHandle, StreamHandle,
+};
+
+const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
+
+fn to_raw<T>(pointer: *mut T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+fn stream(handle: &StreamHandle) -> CUstream {
+    ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+fn event(handle: &EventHandle) -> CUevent {
+    ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+fn module(handle: &ModuleHandle) -> CUmodule {
+    ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+fn function(handle: &FunctionHandle) -> CUfunction {
+    ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+impl Cuda {
+    fn api(&self) -> &'static Api {
+        self.context.api()
+    }
+}
+
+impl Driver for Cuda {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle> {
+        let _current = self.context.enter(RARE)?;
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let mut stream = ptr::null_mut();
+        // SAFETY: `stream` outlives the call.
+        unsafe {
+            self.api()
+                .cuStreamCreateWithPriority(&mut stream, flags, priority)
+        }?;
+        Ok(StreamHandle::new(to_raw(stream)))
+    }
+
+    fn stream_destroy(&self, handle: StreamHandle) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        // SAFETY: the handle is alive, and consumed here.
+        unsafe { self.api().cuStreamDestroy(stream(&handle)) }
+    }
+
+    #[inline]
+    fn stream_wait(&self, on: &StreamHandle, for_event: &EventHandle) -> DriverResult<()> {
+        let _current = self.context.enter(SUBMIT)?;
+        // SAFETY: both handles are alive.
+        unsafe {
+            self.api()
+                .cuStreamWaitEvent(stream(on), event(for_event), 0)
+        }
+    }
+
+    fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
+        let _current = self.context.enter(RARE)?;
+        // Never BLOCKING_SYNC: nobody synchronises with an event here.
+        let flags = match timed {
+            true => sys::CUevent_flags::CU_EVENT_DEFAULT as u32,
+            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32,
+        };
+        let mut event = ptr::null_mut();
+        // SAFETY: `event` outlives the call.
+        unsafe { self.api().cuEventCreate(&mut event, flags) }?;
+        Ok(EventHandle::new(to_raw(event)))
+    }
+
+    fn event_destroy(&self, handle: EventHandle) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        // SAFETY: the handle is alive, and consumed here. CUDA keeps what pending work needs.
+        unsafe { self.api().cuEventDestroy(event(&handle)) }
+    }
+
+    #[inline]
+    fn event_record(&self, handle: &EventHandle, on: &StreamHandle) -> DriverResult<()> {
+        let _current = self.context.enter(SUBMIT)?;
+        // SAFETY: both handles are alive.
+        unsafe { self.api().cuEventRecord(event(handle), stream(on)) }
+    }
+
+    #[inline]
+    fn event_query(&self, handle: &EventHandle) -> DriverResult<bool> {
+        let _current = self.context.enter(SUBMIT)?;
+        // SAFETY: the handle is alive.
+        match unsafe { self.api().cuEventQuery(event(handle)) } {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
+        let _current = self.context.enter(RARE)?;
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: `milliseconds` outlives the call and both handles are alive.
+        unsafe {
+            self.api()
+                .cuEventElapsedTime(&mut milliseconds, event(start), event(end))
+        }?;
+        // Negative when `end` was reached first.
+        let seconds = f64::from(milliseconds) / 1e3;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+    }
+
+    fn alloc(&self, bytes: usize, on: &StreamHandle) -> DriverResult<DevicePtr> {
+        let _current = self.context.enter(MEMORY)?;
+        let mut ptr = 0;
+        // SAFETY: `ptr` outlives the call; the pool lives as long as `self`, the handle is alive.
+        unsafe {
+            self.api()
+                .cuMemAllocFromPoolAsync(&mut ptr, bytes, self.pool.raw(), stream(on))
+        }?;
+        Ok(DevicePtr(ptr))
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr, on: &StreamHandle) -> DriverResult<()> {
+        let _current = self.context.enter(MEMORY)?;
+        // SAFETY: the caller answers for the memory; the handle is alive.
+        unsafe { self.api().cuMemFreeAsync(ptr.0, stream(on)) }
+    }
+
+    fn memory_free(&self) -> DriverResult<u64> {
+        let _current = self.context.enter(RARE)?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: both locals outlive the call.
+        unsafe { self.api().cuMemGetInfo(&mut free, &mut total) }?;
+        Ok(free as u64)
+    }
+
+    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
+        let _current = self.context.enter(RARE)?;
+        let mut ptr = ptr::null_mut();
+        // Portable: page-locked for every device's context. Not write-combined, which the host
+        // could hardly read.
+        // SAFETY: `ptr` outlives the call.
+        unsafe {
+            self.api()
+                .cuMemHostAlloc(&mut ptr, bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
+        }?;
+        NonNull::new(ptr.cast()).ok_or(DriverError::new(
+            "cuMemHostAlloc",
+            DriverError::OUT_OF_MEMORY,
+        ))
+    }
+
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.api().cuMemFreeHost(ptr.as_ptr().cast()) }
+    }
+
+    unsafe fn copy_h2d(
+        &self,
+        dst: DevicePtr,
+        src: NonNull<u8>,
+        bytes: usize,
+        on: &StreamHandle,
+    ) -> DriverResult<()> {
+        let _current = self.context.enter(MEMORY)?;
+        // SAFETY: the caller answers for both ranges; the handle is alive.
+        unsafe {
+            self.api()
+                .cuMemcpyHtoDAsync(dst.0, src.as_ptr().cast_const().cast(), bytes, stream(on))
+        }
+    }
+
+    unsafe fn copy_d2h(
+        &self,
+        dst: NonNull<u8>,
+        src: DevicePtr,
+        bytes: usize,
+        on: &StreamHandle,
+    ) -> DriverResult<()> {
+        let _current = self.context.enter(MEMORY)?;
+        // SAFETY: the caller answers for both ranges; the handle is alive.
+        unsafe {
+            self.api()
+                .cuMemcpyDtoHAsync(dst.as_ptr().cast(), src.0, bytes, stream(on))
+        }
+    }
+
+    unsafe fn copy_d2d(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        on: &StreamHandle,
+    ) -> DriverResult<()> {
+        let _current = self.context.enter(MEMORY)?;
+        // SAFETY: the caller answers for both ranges; the handle is alive.
+        unsafe {
+            self.api()
+                .cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on))
+        }
+    }
+
+    unsafe fn fill(&self, fill: Fill, on: &StreamHandle) -> DriverResult<()> {
+        let _current = self.context.enter(MEMORY)?;
+        let Fill {
+            dst: DevicePtr(dst),
+            unit,
+            value,
+            columns,
+            rows,
+            pitch,
+        } = fill;
+        let (api, on) = (self.api(), stream(on));
+        // The casts keep the low bytes of the value, as `Fill` says.
+        // SAFETY: the caller answers for the bytes of the rows; the handle is alive.
+        unsafe {
+            match (unit, rows) {
+                (1, 1) => api.cuMemsetD8Async(dst, value as u8, columns, on),
+                (2, 1) => api.cuMemsetD16Async(dst, value as u16, columns, on),
+                (4, 1) => api.cuMemsetD32Async(dst, value, columns, on),
+                (1, _) => api.cuMemsetD2D8Async(dst, pitch, value as u8, columns, rows, on),
+                (2, _) => api.cuMemsetD2D16Async(dst, pitch, value as u16, columns, rows, on),
+                (4, _) => api.cuMemsetD2D32Async(dst, pitch, value, columns, rows, on),
+                _ => Err(DriverError::new(
+                    "cuMemsetAsync",
+                    DriverError::INVALID_VALUE,
+                )),
+            }
+        }
+    }
+
+    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle> {
+        let _current = self.context.enter(RARE)?;
+        Ok(ModuleHandle::new(to_raw(module::load(self.api(), ptx)?)))
+    }
+
+    fn module_unload(&self, handle: ModuleHandle) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        // SAFETY: the handle is alive, and consumed here.
+        unsafe { self.api().cuModuleUnload(module(&handle)) }
+    }
+
+    fn module_function(&self, handle: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle> {
+        let _current = self.context.enter(RARE)?;
+        let mut function = ptr::null_mut();
+        // SAFETY: `function` outlives the call, the name ends in a NUL, the handle is alive.
+        unsafe {
+            self.api()
+                .cuModuleGetFunction(&mut function, module(handle), name.as_ptr())
+        }?;
+        Ok(FunctionHandle::new(to_raw(function)))
+    }
+
+    #[inline]
+    unsafe fn launch(&self, launch: &Launch<'_>, on: &StreamHandle) -> DriverResult<()> {
+        let _current = self.context.enter(SUBMIT)?;
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
+        // CUDA's prototype lacks a `const`: it reads the pointers and what they point to.
+        let params = launch.params.as_ptr().cast_mut().cast::<*mut c_void>();
+        // SAFETY: the caller answers for the parameters and the memory that the kernel touches,
+        // and for the function's module being loaded; the stream's handle is alive.
+        unsafe {
+            self.api().cuLaunchKernel(
+                function(launch.function),
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                launch.shared_bytes,
+                stream(on),
+                params,
+                ptr::null_mut(),
+            )
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The device's primary context, and which calls need it to be the calling thread's current one.
+
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ptr;
+
+use cudarc::driver::sys::{CUcontext, CUdevice};
+
+use super::api::Api;
+use crate::driver::{DriverError, DriverResult};
+
+/// What a driver call wants of the calling thread's current context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// The handles it is given say enough; whatever is current is left alone and not looked at.
+    Nothing,
+    /// Ours is current during the call, and what was current before is so again after it.
+    Ours,
+}
+
+// The policy, all of it. `benches/contexts.rs` measures what each call does with no context and
+// with another one current; change a line here by what it finds.
+
+/// Launch, record, query, wait. Measured to work with no current context.
+pub(super) const SUBMIT: Wants = Wants::Nothing;
+/// Copies, fills, stream-ordered allocation and free. Not measured yet, so the safe choice.
+pub(super) const MEMORY: Wants = Wants::Ours;
+/// What is created, destroyed, loaded or asked now and then. `cuEventCreate`, `cuMemHostAlloc`,
+/// `cuModuleLoadData` and `cuStreamCreate` fail without a context and follow whichever is current.
+pub(super) const RARE: Wants = Wants::Ours;
+
+/// A retained primary context.
+pub(super) struct Context {
+    api: &'static Api,
+    device: CUdevice,
+    /// Retained from `retain` until drop, so it is a live context.
+    raw: CUcontext,
+}
+
+// SAFETY: the driver API may be called from any thread, and a context may be current in many.
+unsafe impl Send for Context {}
+// SAFETY: as above; nothing in here changes after `retain`.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// `cuDevicePrimaryCtxRetain`, leaving the thread's current context as it is. (cudarc's
+    /// `CudaContext` makes its context current when created and when dropped, and keeps an error
+    /// slot that unrelated calls answer from.)
+    pub(super) fn retain(api: &'static Api, ordinal: usize) -> DriverResult<Self> {
+        let ordinal = i32::try_from(ordinal)
+            .map_err(|_| DriverError::new("cuDeviceGet", DriverError::INVALID_DEVICE))?;
+        let (mut device, mut raw) = (0, ptr::null_mut());
+        // SAFETY: both pointers are to locals that outlive the calls; `device` is one that the
+        // first call made.
+        unsafe {
+            api.cuDeviceGet(&mut device, ordinal)?;
+            api.cuDevicePrimaryCtxRetain(&mut raw, device)?;
+        }
+        Ok(Context { api, device, raw })
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// Sees to it that a call gets what it `wants` for as long as the guard lives.
+    ///
+    /// Asks the driver for the current context instead of remembering it per thread: other code
+    /// in the process changes it without telling us.
+    #[inline]
+    pub(super) fn enter(&self, wants: Wants) -> DriverResult<Current> {
+        let mut current = Current {
+            pushed: None,
+            this_thread: PhantomData,
+        };
+        if wants == Wants::Nothing {
+            return Ok(current);
+        }
+        let mut now = ptr::null_mut();
+        // SAFETY: `now` outlives the call.
+        unsafe { self.api.cuCtxGetCurrent(&mut now) }?;
+        if now != self.raw {
+            // SAFETY: the context is retained, so alive.
+            unsafe { self.api.cuCtxPushCurrent(self.raw) }?;
+            current.pushed = Some(self.api);
+        }
+        Ok(current)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: undoes the one retain of `Context::retain`, once.
+        if let Err(error) = unsafe { self.api.cuDevicePrimaryCtxRelease(self.device) } {
+            tracing::debug!(%error, "could not release the primary context");
+        }
+    }
+}
+
+/// While it lives, the context asked for is current in this thread.
+#[must_use = "the context is current only while this lives"]
+pub(super) struct Current {
+    /// Set if our context was pushed and is to be popped.
+    pushed: Option<&'static Api>,
+    /// A thread's context stack is its own: the guard may not move to another.
+    this_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for Current {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(api) = self.pushed {
+            let mut popped = ptr::null_mut();
+            // SAFETY: `popped` outlives the call.
+            if let Err(error) = unsafe { api.cuCtxPopCurrent(&mut popped) } {
+                tracing::debug!(%error, "could not restore the current context");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! CUDA: the driver library, loaded when the first device is opened.
+//!
+//! - `api`: the library's entry points, looked up once
+//! - `context`: the primary context, and which calls need it current
+//! - `pool`: the memory pool; `module`: loading PTX; `info`: a device's properties
+//! - `calls`: [`Driver`] itself
+//!
+//! cudarc gives the types and finds the library. Its safe layer's `CudaContext` is not held here:
+//! who wants one makes it for the same device and retains the same primary context.
+
+use std::sync::Arc;
+
+use self::api::Api;
+use self::context::Context;
+use self::pool::Pool;
+use super::{DeviceInfo, Driver, DriverResult};
+
+mod api;
+mod calls;
+mod context;
+mod info;
+mod module;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+/// How many devices the process can see. No device at all is `Err`, with code 100 from `cuInit`.
+pub(crate) fn device_count() -> DriverResult<usize> {
+    info::device_count(Api::get()?)
+}
+
+/// Opens a device: retains its primary context and makes a memory pool.
+///
+/// `Err` where the library, a symbol, a new enough driver or the device is missing.
+pub(crate) fn open(ordinal: usize) -> DriverResult<Arc<dyn Driver>> {
+    let context = Context::retain(Api::get()?, ordinal)?;
+    let info = info::query(&context, ordinal)?;
+    let pool = {
+        let _current = context.enter(context::RARE)?;
+        Pool::create(context.api(), context.device())?
+    };
+    Ok(Arc::new(Cuda {
+        info,
+        pool,
+        context,
+    }))
+}
+
+/// One CUDA device. Dropped by who has dropped all its handles; streams, events and modules that
+/// still exist go with the primary context, once nothing else in the process retains that. The
+/// drop that releases it last destroys it, which may wait for running kernels.
+struct Cuda {
+    info: DeviceInfo,
+    pool: Pool,
+    /// Last, so that it is released last.
+    context: Context,
+}

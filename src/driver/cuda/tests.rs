@@ -1,0 +1,164 @@
+//! What can be tested without a GPU: every way in which a driver can be missing or broken is an
+//! `Err`. Broken drivers are libraries compiled here; each is loaded by a process of its own,
+//! since a process loads one and keeps it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use self::stub::{OUTCOME, Stub};
+use super::api::{Api, SYMBOLS};
+use super::module::text;
+use super::{device_count, open};
+use crate::driver::{DriverError, DriverResult};
+
+mod stub;
+
+fn outcome<T>(result: DriverResult<T>) -> String {
+    match result {
+        Ok(_) => "Ok".to_owned(),
+        Err(error) => format!("{} {}", error.call(), error.code()),
+    }
+}
+
+#[test]
+fn a_missing_library_or_device_is_an_error_that_can_be_formatted() {
+    // SAFETY: only loads and closes the library.
+    #[allow(unsafe_code)]
+    let library = unsafe { cudarc::driver::sys::is_culib_present() };
+    for result in [
+        device_count().map(drop),
+        open(0).map(drop),
+        open(usize::MAX).map(drop),
+    ] {
+        match result {
+            Err(error) if !library => {
+                assert_eq!(error.code(), DriverError::NO_LIBRARY);
+                assert!(error.to_string().contains("libcuda"));
+            }
+            Err(error) => assert!(!error.to_string().is_empty() && error.code() != 0),
+            Ok(()) => assert!(library),
+        }
+    }
+}
+
+#[test]
+fn the_jit_log_ends_at_its_nul() {
+    assert_eq!(text(b"ptxas error\n\0garbage"), "ptxas error");
+    assert_eq!(text(b""), "");
+    assert_eq!(text(b"cut \xe2\x82"), "cut");
+}
+
+/// Run by the tests below in a process of its own, with a stub library in its search path.
+#[test]
+#[ignore = "the child process of other tests"]
+fn stub_child() {
+    println!("{OUTCOME}{}, {}", outcome(device_count()), outcome(open(0)));
+}
+
+#[test]
+fn an_empty_library_lacks_its_first_symbol() {
+    expect(
+        "empty",
+        Stub::new(13_000).without(SYMBOLS),
+        "cuDriverGetVersion 302",
+    );
+}
+
+#[test]
+fn each_missing_symbol_is_named() {
+    // The first, a `_v2` one and the last of the table.
+    for symbol in ["cuInit", "cuStreamDestroy_v2", "cuLaunchKernel"] {
+        let stub = Stub::new(13_000).without(&[symbol]);
+        expect(symbol, stub, &format!("{symbol} 302"));
+    }
+}
+
+#[test]
+fn an_old_driver_is_called_old_even_if_it_lacks_symbols() {
+    let stub = Stub::new(11_080).without(&["cuMemAllocFromPoolAsync"]);
+    expect("old", stub, "cuDriverGetVersion 803");
+}
+
+#[test]
+fn the_toolkits_stub_library_is_an_error() {
+    expect(
+        "toolkit",
+        Stub::new(0).answering("cuDriverGetVersion", 34),
+        "cuDriverGetVersion 34",
+    );
+}
+
+#[test]
+fn no_device_and_codes_from_the_future_come_out_as_they_are() {
+    expect(
+        "no-device",
+        Stub::new(12_000).answering("cuInit", 100),
+        "cuInit 100",
+    );
+    expect(
+        "future",
+        Stub::new(12_000).answering("cuInit", 7_777),
+        "cuInit 7777",
+    );
+}
+
+#[test]
+fn a_failure_half_way_through_opening_is_an_error() {
+    // No pool: the context is pushed, popped and released again on the way out.
+    let stub = Stub::new(12_000).answering("cuMemPoolCreate", 801);
+    expect_each("no-pool", stub, "Ok", "cuMemPoolCreate 801");
+}
+
+#[test]
+fn a_library_that_always_succeeds_opens() {
+    expect("good", Stub::new(12_000), "Ok");
+}
+
+/// The stub's stream and event creation fail unless the device's own context is current.
+#[test]
+fn calls_find_our_context_current_and_leave_the_callers() {
+    let stub = Stub::new(12_000).answering("cuEventQuery", 600);
+    let round = "stream Ok, event Ok, query Ok(false), current";
+    let expected = format!("open Ok, current 0x0; {round} 0x0; {round} 0x20; {round} 0x10");
+    stub.expect("contexts", "stub_child_contexts", &expected);
+}
+
+#[test]
+#[ignore = "the child process of another test"]
+#[allow(unsafe_code)]
+fn stub_child_contexts() {
+    let current = || {
+        let mut now = ptr::null_mut();
+        // SAFETY: `now` outlives the call.
+        unsafe { Api::get().unwrap().cuCtxGetCurrent(&mut now) }.unwrap();
+        format!("current {now:p}")
+    };
+    let device = open(0).unwrap();
+    let mut said = format!("open Ok, {}", current());
+    for callers in [0, 0x20, 0x10] {
+        let context = ptr::without_provenance_mut::<c_void>(callers).cast();
+        // SAFETY: the stub takes any number for a context.
+        unsafe { Api::get().unwrap().cuCtxPushCurrent(context) }.unwrap();
+        let stream = outcome(device.stream_create(0));
+        let event = device.event_create(false);
+        let query = event.as_ref().map(|event| device.event_query(event));
+        let query = format!("{:?}", query.unwrap());
+        said += &format!(
+            "; stream {stream}, event {}, query {query}, {}",
+            outcome(event),
+            current()
+        );
+    }
+    println!("{OUTCOME}{said}");
+}
+
+/// Expects the same from [`device_count`] and [`open`].
+fn expect(name: &str, stub: Stub, both: &str) {
+    expect_each(name, stub, both, both);
+}
+
+fn expect_each(name: &str, stub: Stub, count: &str, opened: &str) {
+    stub.expect(name, "stub_child", &format!("{count}, {opened}"));
+}
