@@ -52,6 +52,19 @@ impl<T: Pod> HostBuffer<T> {
         Ok(HostBuffer { block, core: core.clone(), tracked, len, element: PhantomData })
     }
 
+    /// Memory with a copy of `elements` in it.
+    pub(crate) fn from_slice(core: &Arc<DeviceCore>, elements: &[T]) -> Result<Self> {
+        let buffer = Self::unwritten(core, elements.len())?;
+        // SAFETY: the block has room for as many elements, nobody else knows of it yet, and no
+        // operation touches a block that the pool hands out.
+        unsafe {
+            let first = buffer.first().as_ptr();
+            std::ptr::copy_nonoverlapping(elements.as_ptr(), first, elements.len());
+        }
+        buffer.tracked.lock().written_by_host();
+        Ok(buffer)
+    }
+
     /// Awaits the last operation that writes the buffer, then gives its elements to read.
     ///
     /// Operations that only read it go on meanwhile, and those enqueued later on the same stream

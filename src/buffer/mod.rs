@@ -10,10 +10,10 @@ mod tracked;
 mod view;
 
 pub(crate) use allocation::Allocation;
-pub use bytemuck::Pod;
+
 pub use device_buffer::DeviceBuffer;
 pub use guards::{HostMut, HostRef, Read, Write};
-pub(crate) use hazard::{Access, Mode, Undo};
+pub(crate) use hazard::{Access, Hazards, Mode, Undo};
 pub use host_buffer::HostBuffer;
-pub(crate) use tracked::Tracked;
+pub(crate) use tracked::{Memory, Tracked};
 pub use view::{DeviceSlice, DeviceSliceMut};

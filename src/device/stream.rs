@@ -113,7 +113,7 @@ impl Stream {
     ///
     /// For comparison and display: what is enqueued on it behind the library's back is not tracked.
     pub fn as_raw(&self) -> u64 {
-        self.lane().stream().map_or(0, |stream| stream.as_raw())
+        self.lane().stream().map_or(0, |stream| stream.raw())
     }
 
     /// Operations enqueued and not known to be finished.

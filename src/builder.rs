@@ -1,0 +1,234 @@
+//! Opening a device.
+
+use std::time::Duration;
+
+use crate::device::{Backend, Device, DeviceOptions};
+use crate::driver::sim::{self, SimOptions};
+use crate::driver::{Counted, Driver, DriverError};
+use crate::error::{Error, Result};
+use crate::op::load_registered;
+use crate::task;
+
+/// Operations a stream takes before [`Error::QueueFull`]: the driver blocks the caller, and others
+/// with it, at 1,021.
+const QUEUE_LIMIT: u64 = 1_000;
+/// How long the first poll of a completion may spin, unless told otherwise.
+const INLINE_SPIN: Duration = Duration::from_micros(20);
+
+/// Opens a device with other than the default settings.
+///
+/// ```
+/// let device = headwater::Device::builder().single_stream(true).simulated().open()?;
+/// # Ok::<_, headwater::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct DeviceBuilder {
+    target: Option<Target>,
+    inline_spin: Option<Duration>,
+    single_stream: Option<bool>,
+    count_driver_calls: bool,
+    queue_limit: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    Cuda(usize),
+    Simulated(SimOptions),
+}
+
+impl Device {
+    /// Opens the device that `HEADWATER_DEVICE` names: `cuda:N`, or `sim` for the simulated device.
+    /// Unset, it is `cuda:0`.
+    ///
+    /// Opening loads the kernels registered in the program (`cuModuleLoadData`), which blocks while
+    /// another kernel runs: open devices at the start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`], [`Error::NoDevice`], [`Error::BadSetting`], or the driver refused.
+    pub fn from_env() -> Result<Device> {
+        Device::builder().open()
+    }
+
+    /// Opens CUDA device `ordinal`, whatever the environment says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::from_env`].
+    pub fn cuda(ordinal: usize) -> Result<Device> {
+        Device::builder().cuda(ordinal).open()
+    }
+
+    /// Opens a simulated device with default options.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread for it.
+    pub fn simulated() -> Result<Device> {
+        Device::builder().simulated().open()
+    }
+
+    /// Settings to open a device with.
+    pub fn builder() -> DeviceBuilder {
+        DeviceBuilder {
+            target: None,
+            inline_spin: None,
+            single_stream: None,
+            count_driver_calls: false,
+            queue_limit: QUEUE_LIMIT,
+        }
+    }
+}
+
+impl DeviceBuilder {
+    /// CUDA device `ordinal` instead of what `HEADWATER_DEVICE` says.
+    pub fn cuda(mut self, ordinal: usize) -> Self {
+        self.target = Some(Target::Cuda(ordinal));
+        self
+    }
+
+    /// A simulated device instead of what `HEADWATER_DEVICE` says.
+    pub fn simulated(self) -> Self {
+        self.simulated_with(SimOptions::new())
+    }
+
+    /// A simulated device with these options.
+    pub fn simulated_with(mut self, options: SimOptions) -> Self {
+        self.target = Some(Target::Simulated(options));
+        self
+    }
+
+    /// How long the first poll of a completion may ask for its event again and again, inside the
+    /// poll, before it leaves that to the reactor's thread. Zero turns it off.
+    ///
+    /// Default: `HEADWATER_INLINE_SPIN_US`, else 20 us on a GPU, where waking a task costs more
+    /// than a short kernel takes, and zero on a simulated device.
+    pub fn inline_spin(mut self, longest: Duration) -> Self {
+        self.inline_spin = Some(longest);
+        self
+    }
+
+    /// Runs everything on one stream: what a program computes must not change by that. For finding
+    /// out whether a bug has to do with ordering.
+    ///
+    /// Default: whether `HEADWATER_SINGLE_STREAM` is `1`.
+    pub fn single_stream(mut self, on: bool) -> Self {
+        self.single_stream = Some(on);
+        self
+    }
+
+    /// Counts driver calls, for [`Device::driver_calls`].
+    pub fn count_driver_calls(mut self, on: bool) -> Self {
+        self.count_driver_calls = on;
+        self
+    }
+
+    /// How many unfinished operations a stream takes before
+    /// [`Error::QueueFull`](crate::Error::QueueFull): 1 to 1,000, the default.
+    pub fn queue_limit(mut self, operations: u64) -> Self {
+        self.queue_limit = operations.clamp(1, QUEUE_LIMIT);
+        self
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::from_env`].
+    pub fn open(self) -> Result<Device> {
+        task::install();
+        let target = match self.target {
+            Some(target) => target,
+            None => target_from_env()?,
+        };
+        let simulated = matches!(target, Target::Simulated(_));
+        let inline_spin = match self.inline_spin {
+            Some(longest) => longest,
+            None => match env("HEADWATER_INLINE_SPIN_US", "microseconds", |v| v.parse().ok())? {
+                Some(longest) => Duration::from_micros(longest),
+                None if simulated => Duration::ZERO,
+                None => INLINE_SPIN,
+            },
+        };
+        let single_stream = match self.single_stream {
+            Some(on) => on,
+            None => {
+                let parse = |v: &str| ["0", "1"].iter().position(|known| *known == v);
+                env("HEADWATER_SINGLE_STREAM", "0 or 1", parse)?.unwrap_or(0) == 1
+            }
+        };
+        let options = DeviceOptions {
+            inline_spin,
+            single_stream,
+            queue_limit: self.queue_limit,
+            task_streams: 32,
+            leased_streams: 16,
+        };
+        let mut backend = match target {
+            Target::Cuda(ordinal) => open_cuda(ordinal)?,
+            Target::Simulated(options) => {
+                let (driver, simulator) = sim::open(options);
+                Backend { driver, counted: None, simulator: Some(simulator) }
+            }
+        };
+        if self.count_driver_calls {
+            let counted = Counted::new(backend.driver);
+            backend.driver = counted.clone();
+            backend.counted = Some(counted);
+        }
+        let device = Device::open(backend, options)?;
+        load_registered(&device);
+        Ok(device)
+    }
+}
+
+fn target_from_env() -> Result<Target> {
+    let parse = |given: &str| match given.split_once(':') {
+        Some(("cuda", ordinal)) => ordinal.parse().ok().map(Target::Cuda),
+        None if given == "sim" => Some(Target::Simulated(SimOptions::new())),
+        _ => None,
+    };
+    let target = env("HEADWATER_DEVICE", "cuda:N, such as cuda:0, or sim", parse)?;
+    Ok(target.unwrap_or(Target::Cuda(0)))
+}
+
+/// A variable of the environment; `None` where it is unset or empty.
+fn env<T>(
+    name: &'static str,
+    allowed: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>> {
+    let Some(given) = std::env::var_os(name).filter(|given| !given.is_empty()) else {
+        return Ok(None);
+    };
+    match given.to_str().and_then(parse) {
+        Some(value) => Ok(Some(value)),
+        None => {
+            let given = given.to_string_lossy().into_owned();
+            Err(Error::BadSetting { name, given, allowed })
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn open_cuda(ordinal: usize) -> Result<Backend> {
+    use crate::driver::cuda;
+
+    let told = |source: DriverError| match source.code() {
+        DriverError::NO_LIBRARY => Error::NoDriver(source),
+        DriverError::NO_DEVICE => Error::NoDevice { ordinal, visible: 0 },
+        _ => Error::Refused { operation: "opening a CUDA device", source },
+    };
+    let visible = cuda::device_count().map_err(told)?;
+    if ordinal >= visible {
+        return Err(Error::NoDevice { ordinal, visible });
+    }
+    let driver = cuda::open(ordinal).map_err(told)?;
+    Ok(Backend { driver, counted: None, simulator: None })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_cuda(_ordinal: usize) -> Result<Backend> {
+    Err(Error::FeatureMissing("cuda"))
+}

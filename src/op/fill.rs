@@ -1,0 +1,116 @@
+//! Filling device memory with one value.
+#![allow(unsafe_code)]
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::submit::{Operand, submit};
+use crate::buffer::{DeviceBuffer, Mode};
+use crate::driver::Fill;
+use crate::error::Result;
+use crate::reactor::{Completion, OpKey};
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// Sets every element to `value`, on the current stream of the buffer's device.
+    ///
+    /// One `cuMemsetD8Async`, `D16` or `D32` where the value is a repetition of 1, 2 or 4 bytes (as
+    /// zero of any type is); else one strided `cuMemsetD2D…Async` for each 4 bytes of an element
+    /// (2 or 1 where its size is not a multiple of 4).
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`](crate::Error::QueueFull), the driver refused, or the device is lost. Nothing
+    /// is enqueued then.
+    pub fn fill(&mut self, value: T) -> Result<Completion> {
+        let view = self.as_slice_mut();
+        let Some(operand) = Operand::new("self", view.access(Mode::Overwrite)) else {
+            return Ok(Completion::ready());
+        };
+        let fills = fills(view.ptr().0, view.len(), bytemuck::bytes_of(&value));
+        let op = OpKey { name: "filling device memory", key: view.bytes() as u32 ^ 1 << 31 };
+        submit(view.core(), op, &[operand], |driver, stream| {
+            fills.iter().try_for_each(|fill| {
+                // SAFETY: the rows lie within the buffer (see `fills`), which is freed after this
+                // operation in stream order; `submit` has ordered it with all that conflicts.
+                unsafe { driver.fill(*fill, stream) }
+            })
+        })
+    }
+}
+
+/// The fills that set `len` elements from address `dst` to the bytes `value`. Together they write
+/// `len * value.len()` bytes from `dst` on, no others.
+fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
+    let size = value.len();
+    let word = |at: usize, unit: usize| {
+        value[at..at + unit].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
+    };
+    let dst_at = |offset: usize| crate::driver::DevicePtr(dst + offset as u64);
+    // The whole range as a repetition of one unit.
+    for unit in [1, 2, 4] {
+        if size % unit == 0 && (0..size).step_by(unit).all(|at| word(at, unit) == word(0, unit)) {
+            let columns = len * (size / unit);
+            let (unit, value) = (unit as u8, word(0, unit));
+            return SmallVec::from_iter([Fill {
+                dst: dst_at(0),
+                unit,
+                value,
+                columns,
+                rows: 1,
+                pitch: 0,
+            }]);
+        }
+    }
+    // A column of each unit of the element, one row an element.
+    let unit = if size % 4 == 0 { 4 } else if size % 2 == 0 { 2 } else { 1 };
+    (0..size)
+        .step_by(unit)
+        .map(|at| Fill {
+            dst: dst_at(at),
+            unit: unit as u8,
+            value: word(at, unit),
+            columns: 1,
+            rows: len,
+            pitch: size,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs fills on bytes in memory.
+    fn apply(len: usize, value: &[u8]) -> (Vec<u8>, usize) {
+        let mut out = vec![0xEE; len * value.len() + 1];
+        let fills = fills(0, len, value);
+        for fill in &fills {
+            for row in 0..fill.rows {
+                for column in 0..fill.columns {
+                    let unit = usize::from(fill.unit);
+                    let at = fill.dst.0 as usize + row * fill.pitch + column * unit;
+                    out[at..at + unit].copy_from_slice(&fill.value.to_le_bytes()[..unit]);
+                }
+            }
+        }
+        assert_eq!(out.pop(), Some(0xEE), "wrote past the end");
+        (out, fills.len())
+    }
+
+    #[test]
+    fn every_element_gets_the_value_whatever_its_size() {
+        let bytes: Vec<u8> = (1..=24).collect();
+        for size in 1..=24 {
+            let (out, _) = apply(5, &bytes[..size]);
+            assert_eq!(out, bytes[..size].repeat(5), "size {size}");
+        }
+    }
+
+    #[test]
+    fn a_repeating_value_takes_one_fill() {
+        for value in [&[0; 24][..], &[1, 2, 1, 2, 1, 2], &[1, 2, 3, 4, 1, 2, 3, 4]] {
+            let (out, fills) = apply(7, value);
+            assert_eq!((out, fills), (value.repeat(7), 1));
+        }
+    }
+}

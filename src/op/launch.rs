@@ -1,0 +1,161 @@
+//! Launching a declared kernel.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use bytemuck::{NoUninit, Pod};
+use smallvec::SmallVec;
+
+use super::geometry::Geometry;
+use super::kernel::KernelDecl;
+use super::submit::{Operand, submit};
+use crate::buffer::{DeviceSlice, DeviceSliceMut, Mode};
+use crate::device::{DeviceCore, FunctionTable, current_frame};
+use crate::driver::{DevicePtr, FunctionHandle, KernelCost, Launch, MemAccess, TwinJob};
+use crate::error::{Error, Result};
+use crate::reactor::{Completion, OpKey};
+
+/// One buffer that a launch takes.
+#[derive(Debug)]
+pub struct Argument<'a> {
+    core: &'a Arc<DeviceCore>,
+    ptr: DevicePtr,
+    bytes: usize,
+    /// `None` where there are no bytes.
+    operand: Option<Operand<'a>>,
+}
+
+/// A buffer that the kernel reads.
+pub fn argument<'a, T: Pod>(name: &'static str, view: &DeviceSlice<'a, T>) -> Argument<'a> {
+    Argument {
+        core: view.core(),
+        ptr: view.ptr(),
+        bytes: view.bytes(),
+        operand: Operand::new(name, view.access(Mode::Read)),
+    }
+}
+
+/// A buffer that the kernel writes; `fills`: every byte, without reading any.
+pub fn argument_mut<'a, T: Pod>(
+    name: &'static str,
+    view: &DeviceSliceMut<'a, T>,
+    fills: bool,
+) -> Argument<'a> {
+    let mode = if fills { Mode::Overwrite } else { Mode::Update };
+    Argument {
+        core: view.core(),
+        ptr: view.ptr(),
+        bytes: view.bytes(),
+        operand: Operand::new(name, view.access(mode)),
+    }
+}
+
+/// The device address that a kernel gets for a buffer it reads.
+pub fn pointer<T: Pod>(view: &DeviceSlice<'_, T>) -> DevicePtr {
+    view.ptr()
+}
+
+/// The device address that a kernel gets for a buffer it writes.
+pub fn pointer_mut<T: Pod>(view: &DeviceSliceMut<'_, T>) -> DevicePtr {
+    view.ptr()
+}
+
+/// The address of a parameter's value, which has no padding that would be read.
+pub fn param<T: Parameter>(value: &T) -> *const c_void {
+    std::ptr::from_ref(value).cast()
+}
+
+/// What a kernel can get by value.
+pub trait Parameter: Copy + 'static {}
+impl<T: NoUninit> Parameter for T {}
+
+/// The error of a declaration's condition that does not hold.
+pub fn requirement(kernel: &'static str, condition: &'static str) -> Error {
+    Error::Requirement { kernel, condition }
+}
+
+/// A launch as the attribute macro writes it.
+pub struct LaunchCall<'a> {
+    /// Which kernel.
+    pub kernel: &'static KernelDecl,
+    /// Blocks and threads.
+    pub geometry: Geometry,
+    /// Bytes of dynamic shared memory.
+    pub shared_bytes: u32,
+    /// For a simulated device's virtual time.
+    pub cost: KernelCost,
+    /// Addresses of the parameters' values, in the kernel's order.
+    pub params: &'a [*const c_void],
+    /// The buffers.
+    pub arguments: &'a [Argument<'a>],
+    /// Captures the twin.
+    pub twin: Option<&'a dyn Fn() -> TwinJob>,
+}
+
+/// Enqueues a launch on the current stream of its buffers' device (`cuLaunchKernel`). A grid with
+/// no blocks is nothing to do.
+///
+/// # Errors
+///
+/// The geometry is more than the device takes, the kernel has no function there, an argument is
+/// not written or of another device, the queue is full, the driver refused, or the device is lost.
+///
+/// # Safety
+///
+/// `params` point to values of the kernel's parameter types, in its order. Launched so, the kernel
+/// touches no device memory but that of `arguments`, and writes only those made by
+/// [`argument_mut`], wholly where it `fills` them. The twin does what the kernel does.
+pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
+    let LaunchCall { kernel, geometry, .. } = call;
+    let scoped;
+    let core = match call.arguments.first() {
+        Some(argument) => argument.core,
+        None => {
+            let frame = current_frame().ok_or(Error::NoCurrentDevice { operation: kernel.name })?;
+            scoped = frame.stream.device().core().clone();
+            &scoped
+        }
+    };
+    let function = function_of(core, kernel)?;
+    if geometry.is_empty() {
+        return Ok(Completion::ready());
+    }
+    let (grid, block) = geometry.checked(kernel.name, call.shared_bytes, core.driver().info())?;
+    let mut operands = SmallVec::<[Operand<'_>; 4]>::new();
+    let mut accesses = SmallVec::<[MemAccess; 4]>::new();
+    for argument in call.arguments {
+        let Some(operand) = &argument.operand else { continue };
+        let writes = operand.access.mode.writes();
+        accesses.push(MemAccess { ptr: argument.ptr, bytes: argument.bytes, writes });
+        operands.push(operand.clone());
+    }
+    let launch = Launch {
+        function,
+        name: kernel.name,
+        grid,
+        block,
+        shared_bytes: call.shared_bytes,
+        params: call.params,
+        accesses: &accesses,
+        cost: call.cost,
+        twin: call.twin,
+    };
+    let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
+    submit(core, OpKey { name: kernel.name, key }, &operands, |driver, stream| {
+        // SAFETY: the caller answers for the parameters and for what the kernel touches; those
+        // buffers are freed after this operation in stream order, and `submit` has ordered it with
+        // all that conflicts. The function's module stays loaded while the device is open.
+        unsafe { driver.launch(&launch, stream) }
+    })
+}
+
+fn function_of<'a>(core: &'a DeviceCore, kernel: &'static KernelDecl) -> Result<&'a FunctionHandle> {
+    let unavailable = |why: Arc<str>| Error::KernelUnavailable { kernel: kernel.name, why };
+    let functions = core.functions().get().map(|table: &FunctionTable| &table.functions);
+    match functions.and_then(|functions| functions.get(kernel.number())) {
+        Some(Ok(function)) => Ok(function),
+        Some(Err(why)) => Err(unavailable(why.clone())),
+        None => Err(unavailable("its module was registered after the device was opened".into())),
+    }
+}

@@ -1,0 +1,14 @@
+//! Tasks: which stream their work goes to, and how to run them. The only layer that knows tokio.
+
+mod block_on;
+mod scope;
+mod spawn;
+
+pub use block_on::block_on;
+pub use scope::Scope;
+pub use spawn::{Task, spawn};
+
+/// Has streams told apart by the runtime's tasks.
+pub(crate) fn install() {
+    crate::device::install_task_id(spawn::current_task);
+}
