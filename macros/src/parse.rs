@@ -1,0 +1,525 @@
+//! The declaration model: what a block of kernels says, checked as far as syntax goes.
+
+use proc_macro2::{Span, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, Error, Expr, FnArg, ForeignItem, ForeignItemFn, Ident, ItemForeignMod, LitStr, Pat,
+    Path, Result, ReturnType, Safety, Signature, Token, Type, Visibility, bracketed,
+};
+
+/// A whole block: `#[kernels(ptx = …)] unsafe extern "C" { … }`.
+pub(crate) struct Block {
+    pub(crate) unsafe_token: Token![unsafe],
+    /// `cfg` and lint attributes, which hold for every item made of the block.
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) ptx: Expr,
+    /// Never empty.
+    pub(crate) kernels: Vec<Kernel>,
+}
+
+pub(crate) struct Kernel {
+    /// All that is not `launch`, `args` or `twin`.
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) vis: Visibility,
+    pub(crate) ident: Ident,
+    pub(crate) params: Vec<Param>,
+    pub(crate) launch: Launch,
+    pub(crate) args: Vec<Arg>,
+    pub(crate) twin: Option<Path>,
+}
+
+pub(crate) struct Param {
+    pub(crate) ident: Ident,
+    pub(crate) kind: ParamKind,
+}
+
+pub(crate) enum ParamKind {
+    /// `&[T]`
+    Read(Type),
+    /// `&mut [T]`
+    Write { element: Type, fills: bool },
+    /// `T`
+    Scalar(Type),
+}
+
+/// What `#[launch(…)]` says.
+pub(crate) struct Launch {
+    pub(crate) geometry: Geometry,
+    pub(crate) shared: Option<Expr>,
+    pub(crate) require: Vec<Expr>,
+    pub(crate) cost: Cost,
+    pub(crate) entry: Option<LitStr>,
+}
+
+pub(crate) enum Geometry {
+    Items { items: Expr, block: Expr },
+    Grid { grid: Expr, block: Expr },
+}
+
+pub(crate) enum Cost {
+    Unknown,
+    Arithmetic(Expr),
+    Nanoseconds(Expr),
+}
+
+/// One CUDA parameter.
+pub(crate) enum Arg {
+    /// A slice or scalar by name: an index into the kernel's parameters.
+    Param { index: usize, span: Span },
+    /// `value as ty`
+    Cast { value: Expr, ty: Type },
+}
+
+/// All errors of a block, so that one compilation shows them together.
+#[derive(Default)]
+struct Errors(Option<Error>);
+
+impl Errors {
+    fn push(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(first) => first.combine(error),
+            none => *none = Some(error),
+        }
+    }
+
+    fn add(&mut self, span: Span, message: impl std::fmt::Display) {
+        self.push(Error::new(span, message));
+    }
+
+    /// The value of `result`, or its error noted.
+    fn take<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
+    fn finish(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+impl Block {
+    pub(crate) fn parse(attribute: TokenStream, item: TokenStream) -> Result<Self> {
+        let mut errors = Errors::default();
+        let ptx = errors.take(parse_ptx.parse2(attribute));
+
+        let item_span = item.span();
+        let Ok(block) = syn::parse2::<ItemForeignMod>(item.clone()) else {
+            // An error inside an `extern` block is worth more than "this is no such block".
+            let inside = starts_extern(item.clone())
+                .then(|| syn::parse2::<ItemForeignMod>(item).err())
+                .flatten();
+            errors.push(inside.unwrap_or_else(|| {
+                Error::new(
+                    item_span,
+                    "`kernels` goes on a block of declarations: `unsafe extern \"C\" { … }`",
+                )
+            }));
+            errors.finish()?;
+            unreachable!("an error was added just above");
+        };
+
+        let abi = block.abi.name.as_ref();
+        if abi.is_none_or(|name| name.value() != "C") {
+            errors.add(
+                abi.map_or(block.abi.extern_token.span, LitStr::span),
+                "kernels are declared in a block of ABI \"C\": `unsafe extern \"C\" { … }`",
+            );
+        }
+        let Some(unsafe_token) = block.unsafety else {
+            errors.add(
+                block.abi.extern_token.span,
+                "write `unsafe extern \"C\"`: the block promises what its kernels touch, and the \
+                 compiler cannot check that",
+            );
+            errors.finish()?;
+            unreachable!("an error was added just above");
+        };
+
+        let mut attrs = Vec::new();
+        for attr in block.attrs {
+            if is_cfg(&attr) || is_lint(&attr) {
+                attrs.push(attr);
+            } else if !attr.path().is_ident("doc") {
+                errors.add(
+                    attr.span(),
+                    "only `cfg`, lint attributes and docs go on a block of kernels; put this on \
+                     the kernel it means",
+                );
+            }
+        }
+
+        let mut kernels = Vec::new();
+        if block.items.is_empty() {
+            errors.add(block.brace_token.span.join(), "this block declares no kernel");
+        }
+        for item in block.items {
+            match item {
+                ForeignItem::Fn(function) => {
+                    kernels.extend(errors.take(Kernel::parse(function)));
+                }
+                ForeignItem::Verbatim(tokens) => errors.add(
+                    tokens.span(),
+                    "a kernel is declared, not defined here: `pub safe fn name(…);`",
+                ),
+                other => errors.add(
+                    other.span(),
+                    "only functions are declared in a block of kernels",
+                ),
+            }
+        }
+        errors.finish()?;
+        let Some(ptx) = ptx else {
+            unreachable!("without `ptx` there was an error");
+        };
+        Ok(Block { unsafe_token, attrs, ptx, kernels })
+    }
+}
+
+/// `ptx = expression`
+fn parse_ptx(input: ParseStream<'_>) -> Result<Expr> {
+    const FORM: &str = "name the module's text: `#[headwater::kernels(ptx = include_str!(\"….ptx\"))]`";
+    if input.is_empty() {
+        return Err(Error::new(Span::call_site(), FORM));
+    }
+    let key = input.call(Ident::parse_any)?;
+    if key != "ptx" {
+        return Err(Error::new(key.span(), FORM));
+    }
+    input.parse::<Token![=]>()?;
+    let ptx = input.parse()?;
+    input.parse::<Option<Token![,]>>()?;
+    if input.is_empty() { Ok(ptx) } else { Err(input.error("only `ptx` goes here")) }
+}
+
+fn starts_extern(item: TokenStream) -> bool {
+    let start = |input: ParseStream<'_>| {
+        input.call(Attribute::parse_outer)?;
+        input.parse::<Option<Token![unsafe]>>()?;
+        let found = input.peek(Token![extern]);
+        input.parse::<TokenStream>()?;
+        Ok(found)
+    };
+    start.parse2(item).unwrap_or(false)
+}
+
+pub(crate) fn is_cfg(attr: &Attribute) -> bool {
+    attr.path().is_ident("cfg")
+}
+
+fn is_lint(attr: &Attribute) -> bool {
+    ["allow", "expect", "warn", "deny", "forbid"].iter().any(|lint| attr.path().is_ident(lint))
+}
+
+impl Kernel {
+    fn parse(function: ForeignItemFn) -> Result<Self> {
+        let mut errors = Errors::default();
+        let sig = function.sig;
+        check_signature(&sig, &mut errors);
+        let mut params: Vec<Param> =
+            sig.inputs.iter().filter_map(|input| errors.take(Param::parse(input))).collect();
+        let params_whole = params.len() == sig.inputs.len();
+
+        let (mut launch, mut args, mut twin) = (None, None, None);
+        let mut attrs = Vec::new();
+        for attr in function.attrs {
+            let slot = match &attr.path().get_ident().map(Ident::to_string).as_deref() {
+                Some("launch") => &mut launch,
+                Some("args") => &mut args,
+                Some("twin") => &mut twin,
+                Some("link_name") => {
+                    errors.add(attr.span(), "the PTX entry is named by `#[launch(entry = \"…\")]`");
+                    continue;
+                }
+                _ => {
+                    attrs.push(attr);
+                    continue;
+                }
+            };
+            if slot.is_some() {
+                errors.add(attr.span(), "this attribute is given twice");
+            } else {
+                *slot = Some(attr);
+            }
+        }
+
+        let launch = match launch {
+            Some(attr) => {
+                let parser = |input: ParseStream<'_>| Launch::parse(input, &attr, &mut params);
+                errors.take(attr.parse_args_with(parser))
+            }
+            None => {
+                errors.add(
+                    sig.ident.span(),
+                    format!(
+                        "kernel `{}` says nothing of its geometry: add `#[launch(items = …, block \
+                         = …)]` or `#[launch(grid = …, block = …)]`",
+                        sig.ident
+                    ),
+                );
+                None
+            }
+        };
+        // Names are looked up among the parameters, so not while some of them are in doubt.
+        let args = match args {
+            Some(attr) if params_whole => {
+                let parser = |input: ParseStream<'_>| parse_args(input, &params);
+                errors.take(attr.parse_args_with(parser)).unwrap_or_default()
+            }
+            _ => (params.iter().enumerate())
+                .map(|(index, param)| Arg::Param { index, span: param.ident.span() })
+                .collect(),
+        };
+        let twin = twin.and_then(|attr| {
+            errors.take(attr.parse_args::<Path>().map_err(|error| {
+                let hint = "a twin is the path of a function: `#[twin(path)]`";
+                Error::new(error.span(), hint)
+            }))
+        });
+
+        errors.finish()?;
+        let Some(launch) = launch else {
+            unreachable!("without `launch` there was an error");
+        };
+        Ok(Kernel { attrs, vis: function.vis, ident: sig.ident, params, launch, args, twin })
+    }
+}
+
+fn check_signature(sig: &Signature, errors: &mut Errors) {
+    match &sig.safety {
+        Safety::Safe(_) => {}
+        Safety::Unsafe(token) => errors.add(
+            token.span,
+            "a declared kernel is safe to call: write `safe fn`, and `require` what makes it so",
+        ),
+        Safety::Default => errors.add(
+            sig.fn_token.span,
+            "write `safe fn`: callers of a declared kernel need no `unsafe`",
+        ),
+    }
+    if let ReturnType::Type(arrow, ty) = &sig.output {
+        let message = "a kernel returns nothing; the function made of it returns \
+                       `headwater::Result<headwater::Completion>`";
+        errors.push(Error::new(arrow.spans[0].join(ty.span()).unwrap_or(ty.span()), message));
+    }
+    if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
+        errors.add(
+            sig.generics.params.span(),
+            "a kernel is one PTX entry and cannot be generic; leave lifetimes out, too",
+        );
+    }
+    if let Some(variadic) = &sig.variadic {
+        errors.add(variadic.span(), "a kernel has a fixed number of parameters");
+    }
+}
+
+impl Param {
+    fn parse(input: &FnArg) -> Result<Self> {
+        let FnArg::Typed(input) = input else {
+            return Err(Error::new(input.span(), "a kernel has no `self`"));
+        };
+        if let Some(attr) = input.attrs.first() {
+            return Err(Error::new(attr.span(), "a kernel's parameter takes no attributes"));
+        }
+        let ident = match &*input.pat {
+            Pat::Ident(pat) if pat.by_ref.is_none() && pat.mutability.is_none() => {
+                pat.ident.clone()
+            }
+            pat => return Err(Error::new(pat.span(), "a kernel's parameter is a plain name")),
+        };
+        Ok(Param { ident, kind: ParamKind::parse(&input.ty)? })
+    }
+}
+
+impl ParamKind {
+    fn parse(ty: &Type) -> Result<Self> {
+        const FORMS: &str =
+            "a kernel's parameter is `&[T]`, `&mut [T]`, or a scalar or struct by value";
+        match ty {
+            Type::Reference(reference) => {
+                let Type::Slice(slice) = &*reference.elem else {
+                    return Err(Error::new(ty.span(), FORMS));
+                };
+                if let Some(lifetime) = &reference.lifetime {
+                    let message = "leave the lifetime out: a borrow lasts for the call";
+                    return Err(Error::new(lifetime.span(), message));
+                }
+                let element = (*slice.elem).clone();
+                Ok(match reference.mutability {
+                    Some(_) => ParamKind::Write { element, fills: false },
+                    None => ParamKind::Read(element),
+                })
+            }
+            Type::Group(group) => ParamKind::parse(&group.elem),
+            Type::Paren(paren) => ParamKind::parse(&paren.elem),
+            Type::Path(_) | Type::Array(_) | Type::Macro(_) | Type::Tuple(_) => {
+                Ok(ParamKind::Scalar(ty.clone()))
+            }
+            _ => Err(Error::new(ty.span(), FORMS)),
+        }
+    }
+}
+
+const LAUNCH_KEYS: &str = "`items`, `grid`, `block`, `shared`, `require`, `arithmetic`, \
+                           `nanoseconds`, `fills`, `entry`";
+
+impl Launch {
+    /// Parses what is between the parentheses of `attr`; marks the parameters named in `fills`.
+    fn parse(input: ParseStream<'_>, attr: &Attribute, params: &mut [Param]) -> Result<Self> {
+        let (mut items, mut grid, mut block, mut shared) = (None, None, None, None);
+        let (mut arithmetic, mut nanoseconds, mut fills, mut entry) = (None, None, None, None);
+        let mut require = Vec::new();
+        while !input.is_empty() {
+            let key = input.call(Ident::parse_any)?;
+            input.parse::<Token![=]>()?;
+            match key.to_string().as_str() {
+                "items" => once(&mut items, &key, input.parse()?)?,
+                "grid" => once(&mut grid, &key, input.parse::<Expr>()?)?,
+                "block" => once(&mut block, &key, input.parse::<Expr>()?)?,
+                "shared" => once(&mut shared, &key, input.parse()?)?,
+                "require" => require.push(input.parse()?),
+                "arithmetic" => once(&mut arithmetic, &key, input.parse()?)?,
+                "nanoseconds" => once(&mut nanoseconds, &key, input.parse::<Expr>()?)?,
+                "entry" => once(&mut entry, &key, input.parse::<LitStr>()?)?,
+                "fills" => {
+                    let list;
+                    bracketed!(list in input);
+                    let names = Punctuated::<Ident, Token![,]>::parse_terminated(&list)?;
+                    once(&mut fills, &key, names)?;
+                }
+                _ => {
+                    let message = format!("unknown key `{key}`; known are {LAUNCH_KEYS}");
+                    return Err(Error::new(key.span(), message));
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+
+        for name in fills.iter().flatten() {
+            mark_filled(name, params)?;
+        }
+        let Some(block) = block else {
+            return Err(Error::new(attr.path().span(), "`block` is missing: threads of a block"));
+        };
+        let geometry = match (items, grid) {
+            (Some(items), None) => {
+                if let Expr::Tuple(tuple) = &block {
+                    let message = "with `items` a block has one dimension; more need `grid`";
+                    return Err(Error::new(tuple.span(), message));
+                }
+                Geometry::Items { items, block }
+            }
+            (None, Some(grid)) => {
+                check_dimensions(&grid)?;
+                check_dimensions(&block)?;
+                Geometry::Grid { grid, block }
+            }
+            (Some(_), Some(grid)) => {
+                let message = "`items` and `grid` both say how many blocks: keep one";
+                return Err(Error::new(grid.span(), message));
+            }
+            (None, None) => {
+                let message = "say how many: `items = …` threads, or `grid = …` blocks";
+                return Err(Error::new(attr.path().span(), message));
+            }
+        };
+        let cost = match (arithmetic, nanoseconds) {
+            (None, None) => Cost::Unknown,
+            (Some(arithmetic), None) => Cost::Arithmetic(arithmetic),
+            (None, Some(nanoseconds)) => Cost::Nanoseconds(nanoseconds),
+            (Some(_), Some(nanoseconds)) => {
+                let message = "`arithmetic` and `nanoseconds` both say how long: keep one";
+                return Err(Error::new(nanoseconds.span(), message));
+            }
+        };
+        if let Some(entry) = entry.as_ref().filter(|entry| !is_ptx_name(&entry.value())) {
+            return Err(Error::new(entry.span(), "this is not a name that PTX can have"));
+        }
+        Ok(Launch { geometry, shared, require, cost, entry })
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, key: &Ident, value: T) -> Result<()> {
+    if slot.replace(value).is_some() {
+        return Err(Error::new(key.span(), format!("`{key}` is given twice")));
+    }
+    Ok(())
+}
+
+fn mark_filled(name: &Ident, params: &mut [Param]) -> Result<()> {
+    match params.iter_mut().find(|param| param.ident == *name).map(|param| &mut param.kind) {
+        Some(ParamKind::Write { fills, .. }) => *fills = true,
+        Some(_) => {
+            let message = format!("`{name}` is not written: `fills` names `&mut` parameters");
+            return Err(Error::new(name.span(), message));
+        }
+        None => return Err(no_parameter(name)),
+    }
+    Ok(())
+}
+
+fn no_parameter(name: &Ident) -> Error {
+    Error::new(name.span(), format!("no parameter is named `{name}`"))
+}
+
+fn check_dimensions(dimensions: &Expr) -> Result<()> {
+    match dimensions {
+        Expr::Tuple(tuple) if !matches!(tuple.elems.len(), 2 | 3) => {
+            Err(Error::new(tuple.span(), "dimensions are one number, or a tuple of 2 or 3"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// PTX's identifiers, less `%` and `$` at odd places.
+fn is_ptx_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+    name.chars().all(plain) && name.chars().next().is_some_and(|c| !c.is_ascii_digit())
+}
+
+fn parse_args(input: ParseStream<'_>, params: &[Param]) -> Result<Vec<Arg>> {
+    let mut errors = Errors::default();
+    let args = Punctuated::<Expr, Token![,]>::parse_terminated(input)?
+        .into_iter()
+        .filter_map(|arg| errors.take(Arg::parse(arg, params)))
+        .collect();
+    errors.finish()?;
+    Ok(args)
+}
+
+impl Arg {
+    fn parse(arg: Expr, params: &[Param]) -> Result<Self> {
+        match arg {
+            Expr::Cast(cast) if cast.attrs.is_empty() => {
+                Ok(Arg::Cast { value: *cast.expr, ty: *cast.ty })
+            }
+            Expr::Paren(paren) => Arg::parse(*paren.expr, params),
+            Expr::Group(group) => Arg::parse(*group.expr, params),
+            Expr::Path(path) if path.path.get_ident().is_some() => {
+                let span = path.span();
+                let name = path.path.require_ident()?;
+                match params.iter().position(|param| param.ident == *name) {
+                    Some(index) => Ok(Arg::Param { index, span }),
+                    None => Err(Error::new(
+                        span,
+                        format!("no parameter is named `{name}`; for a value write `{name} as u32`"),
+                    )),
+                }
+            }
+            other => {
+                let text = crate::text::of(&other);
+                let text = match &other {
+                    Expr::Binary(_) | Expr::Unary(_) | Expr::Range(_) => format!("({text})"),
+                    _ => text,
+                };
+                let message = format!(
+                    "an argument is a parameter's name or says its CUDA type: write `{text} as u32`"
+                );
+                Err(Error::new_spanned(other, message))
+            }
+        }
+    }
+}
