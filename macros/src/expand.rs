@@ -1,6 +1,6 @@
 //! From a declaration to the items that the `headwater` crate's `__private` module understands.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -14,7 +14,8 @@ pub(crate) fn kernels(attribute: TokenStream, item: TokenStream) -> Result<Token
     let block = Block::parse(attribute, item)?;
     let kernels = block.kernels.iter().map(|kernel| kernel.expand(&block));
     let module = block.expand_module();
-    Ok(quote! { #module #(#kernels)* })
+    let promise = block.expand_promise();
+    Ok(quote! { #module #promise #(#kernels)* })
 }
 
 /// A local name that no token of the user's can mean, shown at `at` in messages.
@@ -54,6 +55,20 @@ impl Block {
     }
 }
 
+impl Block {
+    /// One unsafe block for the lints that look for them (`unsafe_code`, Clippy's
+    /// `undocumented_unsafe_blocks`). They pass over those inside the functions, which end in the
+    /// expansion; all of this one lies at the user's `unsafe`, below the `SAFETY` comment.
+    fn expand_promise(&self) -> TokenStream {
+        let attrs = &self.attrs;
+        // Does nothing: any unsafe operation makes the block a used one.
+        let block = quote_spanned! {self.unsafe_token.span=>
+            const _: () = unsafe { ::core::hint::assert_unchecked(true) };
+        };
+        quote! { #(#attrs)* #block }
+    }
+}
+
 impl Kernel {
     fn name(&self) -> String {
         self.ident.unraw().to_string()
@@ -72,8 +87,11 @@ impl Kernel {
 
     fn expand_decl(&self, block: &Block) -> TokenStream {
         let (decl, name) = (self.decl(), self.name());
-        let entry =
-            self.launch.entry.clone().unwrap_or_else(|| LitStr::new(&name, self.ident.span()));
+        let entry = self
+            .launch
+            .entry
+            .clone()
+            .unwrap_or_else(|| LitStr::new(&name, self.ident.span()));
         let block_attrs = &block.attrs;
         let cfgs = only_cfg(&self.attrs);
         let sizes = self.args.iter().map(|arg| match arg {
@@ -94,13 +112,23 @@ impl Kernel {
     }
 
     fn expand_function(&self, block: &Block) -> TokenStream {
-        let Kernel { attrs, vis, ident, .. } = self;
+        let Kernel {
+            attrs,
+            vis,
+            fn_token,
+            ident,
+            ..
+        } = self;
         let block_attrs = &block.attrs;
         let inputs = self.params.iter().map(Param::expand_input);
         let scalars = self.params.iter().filter_map(Param::expand_scalar_bounds);
         let twin_type = self.expand_twin_constant();
         let conversions = self.params.iter().filter_map(Param::expand_conversion);
-        let requirements = self.launch.require.iter().map(|holds| self.expand_requirement(holds));
+        let requirements = self
+            .launch
+            .require
+            .iter()
+            .map(|holds| self.expand_requirement(holds));
         let geometry = self.launch.geometry.expand();
         let args = (self.args.iter().enumerate()).map(|(i, arg)| self.expand_arg(i, arg));
         let (twin, twin_argument) = self.expand_twin(&block.unsafe_token);
@@ -108,6 +136,19 @@ impl Kernel {
         let geometry_name = local("__geometry", ident.span());
         let has_slices = self.params.iter().any(Param::is_slice);
         let lifetime = has_slices.then(|| quote! { <'headwater> });
+        let body = quote! {
+            #(#scalars)*
+            #twin_type
+            #(#conversions)*
+            #(#requirements)*
+            let #geometry_name = #geometry;
+            #(#args)*
+            #twin
+            #launch
+        };
+        // From the user's `fn` to the user's `;`: what lints say of functions holds for kernels.
+        let mut braced = Group::new(Delimiter::Brace, body);
+        braced.set_span(self.semi_token.span);
         quote! {
             #(#block_attrs)*
             #(#attrs)*
@@ -121,16 +162,8 @@ impl Kernel {
                 clippy::too_many_arguments,
                 clippy::unnecessary_cast
             )]
-            #vis fn #ident #lifetime (#(#inputs),*) -> ::headwater::Result<::headwater::Completion> {
-                #(#scalars)*
-                #twin_type
-                #(#conversions)*
-                #(#requirements)*
-                let #geometry_name = #geometry;
-                #(#args)*
-                #twin
-                #launch
-            }
+            #vis #fn_token #ident #lifetime (#(#inputs),*)
+                -> ::headwater::Result<::headwater::Completion> #braced
         }
     }
 
@@ -189,11 +222,18 @@ impl Kernel {
 
     /// Whether this is `slice.len()`, of a slice among the parameters.
     fn is_length(&self, value: &Expr) -> bool {
-        let Expr::MethodCall(call) = value else { return false };
-        let Expr::Path(receiver) = &*call.receiver else { return false };
+        let Expr::MethodCall(call) = value else {
+            return false;
+        };
+        let Expr::Path(receiver) = &*call.receiver else {
+            return false;
+        };
         call.method == "len"
             && call.args.is_empty()
-            && self.params.iter().any(|param| param.is_slice() && receiver.path.is_ident(&param.ident))
+            && self
+                .params
+                .iter()
+                .any(|param| param.is_slice() && receiver.path.is_ident(&param.ident))
     }
 
     /// The twin with its type spelled out, so that a wrong signature is an error at its path.
@@ -246,7 +286,9 @@ impl Kernel {
         let at = self.ident.span();
         let decl = self.decl();
         let Launch { shared, cost, .. } = &self.launch;
-        let shared = shared.as_ref().map_or_else(|| quote! { 0u32 }, ToTokens::to_token_stream);
+        let shared = shared
+            .as_ref()
+            .map_or_else(|| quote! { 0u32 }, ToTokens::to_token_stream);
         let cost = match cost {
             Cost::Unknown => quote! { ::headwater::__private::KernelCost::Unknown },
             Cost::Arithmetic(n) => quote! { ::headwater::__private::KernelCost::Arithmetic(#n) },
@@ -324,7 +366,9 @@ impl Param {
 
     /// What a scalar's type must be, beside `NoUninit`, which `param` asks for.
     fn expand_scalar_bounds(&self) -> Option<TokenStream> {
-        let ParamKind::Scalar(ty) = &self.kind else { return None };
+        let ParamKind::Scalar(ty) = &self.kind else {
+            return None;
+        };
         let name = local("__scalar", ty.span());
         Some(quote_spanned! {ty.span()=>
             const _: fn() = || {
@@ -338,9 +382,7 @@ impl Param {
         let ident = &self.ident;
         let name = ident.unraw().to_string();
         match &self.kind {
-            ParamKind::Read(_) => {
-                Some(quote! { ::headwater::__private::argument(#name, &#ident) })
-            }
+            ParamKind::Read(_) => Some(quote! { ::headwater::__private::argument(#name, &#ident) }),
             ParamKind::Write { fills, .. } => {
                 Some(quote! { ::headwater::__private::argument_mut(#name, &#ident, #fills) })
             }

@@ -97,9 +97,9 @@ mod text;
 ///   named in `fills` before it reads one of them;
 /// - the PTX entry's parameters have the types of `#[args]`.
 ///
-/// The expansion's `unsafe` blocks carry the span of the block's own `unsafe`: lints such as
-/// `unsafe_code` and Clippy's `undocumented_unsafe_blocks` see it as if it were written by hand.
-/// `cfg` and lint attributes on the block hold for everything in it.
+/// The expansion carries the span of the block's own `unsafe`, once, for lints: `unsafe_code` reports
+/// it, and Clippy's `undocumented_unsafe_blocks` wants a `// SAFETY:` comment directly above it. `cfg`
+/// and lint attributes on the block hold for everything in it.
 #[proc_macro_attribute]
 pub fn kernels(attribute: TokenStream, item: TokenStream) -> TokenStream {
     expand::kernels(attribute.into(), item.into())

@@ -24,7 +24,9 @@ pub(crate) struct Kernel {
     /// All that is not `launch`, `args` or `twin`.
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
+    pub(crate) fn_token: Token![fn],
     pub(crate) ident: Ident,
+    pub(crate) semi_token: Token![;],
     pub(crate) params: Vec<Param>,
     pub(crate) launch: Launch,
     pub(crate) args: Vec<Arg>,
@@ -70,7 +72,7 @@ pub(crate) enum Arg {
     /// A slice or scalar by name: an index into the kernel's parameters.
     Param { index: usize, span: Span },
     /// `value as ty`
-    Cast { value: Expr, ty: Type },
+    Cast { value: Box<Expr>, ty: Box<Type> },
 }
 
 /// All errors of a block, so that one compilation shows them together.
@@ -94,30 +96,29 @@ impl Errors {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    fn finish(self) -> Result<()> {
-        self.0.map_or(Ok(()), Err)
+    /// `last`, if it and all before went well.
+    fn and<T>(self, last: Result<T>) -> Result<T> {
+        match (self.0, last) {
+            (None, last) => last,
+            (Some(error), Ok(_)) => Err(error),
+            (Some(mut error), Err(last)) => {
+                error.combine(last);
+                Err(error)
+            }
+        }
     }
 }
 
 impl Block {
     pub(crate) fn parse(attribute: TokenStream, item: TokenStream) -> Result<Self> {
         let mut errors = Errors::default();
-        let ptx = errors.take(parse_ptx.parse2(attribute));
-
-        let item_span = item.span();
-        let Ok(block) = syn::parse2::<ItemForeignMod>(item.clone()) else {
-            // An error inside an `extern` block is worth more than "this is no such block".
-            let inside = starts_extern(item.clone())
-                .then(|| syn::parse2::<ItemForeignMod>(item).err())
-                .flatten();
-            errors.push(inside.unwrap_or_else(|| {
-                Error::new(
-                    item_span,
-                    "`kernels` goes on a block of declarations: `unsafe extern \"C\" { … }`",
-                )
-            }));
-            errors.finish()?;
-            unreachable!("an error was added just above");
+        let ptx = parse_ptx.parse2(attribute);
+        let block = match parse_block(item) {
+            Ok(block) => block,
+            Err(error) => {
+                errors.take(ptx);
+                return errors.and(Err(error));
+            }
         };
 
         let abi = block.abi.name.as_ref();
@@ -128,13 +129,12 @@ impl Block {
             );
         }
         let Some(unsafe_token) = block.unsafety else {
-            errors.add(
+            errors.take(ptx);
+            return errors.and(Err(Error::new(
                 block.abi.extern_token.span,
                 "write `unsafe extern \"C\"`: the block promises what its kernels touch, and the \
                  compiler cannot check that",
-            );
-            errors.finish()?;
-            unreachable!("an error was added just above");
+            )));
         };
 
         let mut attrs = Vec::new();
@@ -152,7 +152,10 @@ impl Block {
 
         let mut kernels = Vec::new();
         if block.items.is_empty() {
-            errors.add(block.brace_token.span.join(), "this block declares no kernel");
+            errors.add(
+                block.brace_token.span.join(),
+                "this block declares no kernel",
+            );
         }
         for item in block.items {
             match item {
@@ -169,17 +172,33 @@ impl Block {
                 ),
             }
         }
-        errors.finish()?;
-        let Some(ptx) = ptx else {
-            unreachable!("without `ptx` there was an error");
-        };
-        Ok(Block { unsafe_token, attrs, ptx, kernels })
+        let ptx = errors.and(ptx)?;
+        Ok(Block {
+            unsafe_token,
+            attrs,
+            ptx,
+            kernels,
+        })
     }
+}
+
+fn parse_block(item: TokenStream) -> Result<ItemForeignMod> {
+    let extern_block = starts_extern(item.clone());
+    let span = item.span();
+    // An error inside an `extern` block is worth more than that something else is none.
+    syn::parse2(item).map_err(|error| match extern_block {
+        true => error,
+        false => Error::new(
+            span,
+            "`kernels` goes on a block of declarations: `unsafe extern \"C\" { … }`",
+        ),
+    })
 }
 
 /// `ptx = expression`
 fn parse_ptx(input: ParseStream<'_>) -> Result<Expr> {
-    const FORM: &str = "name the module's text: `#[headwater::kernels(ptx = include_str!(\"….ptx\"))]`";
+    const FORM: &str =
+        "name the module's text: `#[headwater::kernels(ptx = include_str!(\"….ptx\"))]`";
     if input.is_empty() {
         return Err(Error::new(Span::call_site(), FORM));
     }
@@ -190,7 +209,11 @@ fn parse_ptx(input: ParseStream<'_>) -> Result<Expr> {
     input.parse::<Token![=]>()?;
     let ptx = input.parse()?;
     input.parse::<Option<Token![,]>>()?;
-    if input.is_empty() { Ok(ptx) } else { Err(input.error("only `ptx` goes here")) }
+    if input.is_empty() {
+        Ok(ptx)
+    } else {
+        Err(input.error("only `ptx` goes here"))
+    }
 }
 
 fn starts_extern(item: TokenStream) -> bool {
@@ -209,7 +232,9 @@ pub(crate) fn is_cfg(attr: &Attribute) -> bool {
 }
 
 fn is_lint(attr: &Attribute) -> bool {
-    ["allow", "expect", "warn", "deny", "forbid"].iter().any(|lint| attr.path().is_ident(lint))
+    ["allow", "expect", "warn", "deny", "forbid"]
+        .iter()
+        .any(|lint| attr.path().is_ident(lint))
 }
 
 impl Kernel {
@@ -217,8 +242,11 @@ impl Kernel {
         let mut errors = Errors::default();
         let sig = function.sig;
         check_signature(&sig, &mut errors);
-        let mut params: Vec<Param> =
-            sig.inputs.iter().filter_map(|input| errors.take(Param::parse(input))).collect();
+        let mut params: Vec<Param> = sig
+            .inputs
+            .iter()
+            .filter_map(|input| errors.take(Param::parse(input)))
+            .collect();
         let params_whole = params.len() == sig.inputs.len();
 
         let (mut launch, mut args, mut twin) = (None, None, None);
@@ -229,7 +257,10 @@ impl Kernel {
                 Some("args") => &mut args,
                 Some("twin") => &mut twin,
                 Some("link_name") => {
-                    errors.add(attr.span(), "the PTX entry is named by `#[launch(entry = \"…\")]`");
+                    errors.add(
+                        attr.span(),
+                        "the PTX entry is named by `#[launch(entry = \"…\")]`",
+                    );
                     continue;
                 }
                 _ => {
@@ -245,30 +276,31 @@ impl Kernel {
         }
 
         let launch = match launch {
-            Some(attr) => {
-                let parser = |input: ParseStream<'_>| Launch::parse(input, &attr, &mut params);
-                errors.take(attr.parse_args_with(parser))
-            }
-            None => {
-                errors.add(
-                    sig.ident.span(),
-                    format!(
-                        "kernel `{}` says nothing of its geometry: add `#[launch(items = …, block \
-                         = …)]` or `#[launch(grid = …, block = …)]`",
-                        sig.ident
-                    ),
-                );
-                None
-            }
+            Some(attr) => attr.parse_args_with(|input: ParseStream<'_>| {
+                Launch::parse(input, attr.path().span(), &mut params)
+            }),
+            None => Err(Error::new(
+                sig.ident.span(),
+                format!(
+                    "kernel `{}` says nothing of its geometry: add `#[launch(items = …, block = \
+                     …)]` or `#[launch(grid = …, block = …)]`",
+                    sig.ident
+                ),
+            )),
         };
         // Names are looked up among the parameters, so not while some of them are in doubt.
         let args = match args {
             Some(attr) if params_whole => {
                 let parser = |input: ParseStream<'_>| parse_args(input, &params);
-                errors.take(attr.parse_args_with(parser)).unwrap_or_default()
+                errors
+                    .take(attr.parse_args_with(parser))
+                    .unwrap_or_default()
             }
             _ => (params.iter().enumerate())
-                .map(|(index, param)| Arg::Param { index, span: param.ident.span() })
+                .map(|(index, param)| Arg::Param {
+                    index,
+                    span: param.ident.span(),
+                })
                 .collect(),
         };
         let twin = twin.and_then(|attr| {
@@ -278,11 +310,18 @@ impl Kernel {
             }))
         });
 
-        errors.finish()?;
-        let Some(launch) = launch else {
-            unreachable!("without `launch` there was an error");
-        };
-        Ok(Kernel { attrs, vis: function.vis, ident: sig.ident, params, launch, args, twin })
+        let launch = errors.and(launch)?;
+        Ok(Kernel {
+            attrs,
+            vis: function.vis,
+            fn_token: sig.fn_token,
+            ident: sig.ident,
+            semi_token: function.semi_token,
+            params,
+            launch,
+            args,
+            twin,
+        })
     }
 }
 
@@ -301,7 +340,10 @@ fn check_signature(sig: &Signature, errors: &mut Errors) {
     if let ReturnType::Type(arrow, ty) = &sig.output {
         let message = "a kernel returns nothing; the function made of it returns \
                        `headwater::Result<headwater::Completion>`";
-        errors.push(Error::new(arrow.spans[0].join(ty.span()).unwrap_or(ty.span()), message));
+        errors.push(Error::new(
+            arrow.spans[0].join(ty.span()).unwrap_or(ty.span()),
+            message,
+        ));
     }
     if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
         errors.add(
@@ -320,15 +362,26 @@ impl Param {
             return Err(Error::new(input.span(), "a kernel has no `self`"));
         };
         if let Some(attr) = input.attrs.first() {
-            return Err(Error::new(attr.span(), "a kernel's parameter takes no attributes"));
+            return Err(Error::new(
+                attr.span(),
+                "a kernel's parameter takes no attributes",
+            ));
         }
         let ident = match &*input.pat {
             Pat::Ident(pat) if pat.by_ref.is_none() && pat.mutability.is_none() => {
                 pat.ident.clone()
             }
-            pat => return Err(Error::new(pat.span(), "a kernel's parameter is a plain name")),
+            pat => {
+                return Err(Error::new(
+                    pat.span(),
+                    "a kernel's parameter is a plain name",
+                ));
+            }
         };
-        Ok(Param { ident, kind: ParamKind::parse(&input.ty)? })
+        Ok(Param {
+            ident,
+            kind: ParamKind::parse(&input.ty)?,
+        })
     }
 }
 
@@ -347,7 +400,10 @@ impl ParamKind {
                 }
                 let element = (*slice.elem).clone();
                 Ok(match reference.mutability {
-                    Some(_) => ParamKind::Write { element, fills: false },
+                    Some(_) => ParamKind::Write {
+                        element,
+                        fills: false,
+                    },
                     None => ParamKind::Read(element),
                 })
             }
@@ -365,8 +421,9 @@ const LAUNCH_KEYS: &str = "`items`, `grid`, `block`, `shared`, `require`, `arith
                            `nanoseconds`, `fills`, `entry`";
 
 impl Launch {
-    /// Parses what is between the parentheses of `attr`; marks the parameters named in `fills`.
-    fn parse(input: ParseStream<'_>, attr: &Attribute, params: &mut [Param]) -> Result<Self> {
+    /// Parses what is between the parentheses; marks the parameters named in `fills`. What is
+    /// missing is missing `at`.
+    fn parse(input: ParseStream<'_>, at: Span, params: &mut [Param]) -> Result<Self> {
         let (mut items, mut grid, mut block, mut shared) = (None, None, None, None);
         let (mut arithmetic, mut nanoseconds, mut fills, mut entry) = (None, None, None, None);
         let mut require = Vec::new();
@@ -402,7 +459,7 @@ impl Launch {
             mark_filled(name, params)?;
         }
         let Some(block) = block else {
-            return Err(Error::new(attr.path().span(), "`block` is missing: threads of a block"));
+            return Err(Error::new(at, "`block` is missing: threads of a block"));
         };
         let geometry = match (items, grid) {
             (Some(items), None) => {
@@ -423,7 +480,7 @@ impl Launch {
             }
             (None, None) => {
                 let message = "say how many: `items = …` threads, or `grid = …` blocks";
-                return Err(Error::new(attr.path().span(), message));
+                return Err(Error::new(at, message));
             }
         };
         let cost = match (arithmetic, nanoseconds) {
@@ -436,9 +493,18 @@ impl Launch {
             }
         };
         if let Some(entry) = entry.as_ref().filter(|entry| !is_ptx_name(&entry.value())) {
-            return Err(Error::new(entry.span(), "this is not a name that PTX can have"));
+            return Err(Error::new(
+                entry.span(),
+                "this is not a name that PTX can have",
+            ));
         }
-        Ok(Launch { geometry, shared, require, cost, entry })
+        Ok(Launch {
+            geometry,
+            shared,
+            require,
+            cost,
+            entry,
+        })
     }
 }
 
@@ -450,7 +516,11 @@ fn once<T>(slot: &mut Option<T>, key: &Ident, value: T) -> Result<()> {
 }
 
 fn mark_filled(name: &Ident, params: &mut [Param]) -> Result<()> {
-    match params.iter_mut().find(|param| param.ident == *name).map(|param| &mut param.kind) {
+    match params
+        .iter_mut()
+        .find(|param| param.ident == *name)
+        .map(|param| &mut param.kind)
+    {
         Some(ParamKind::Write { fills, .. }) => *fills = true,
         Some(_) => {
             let message = format!("`{name}` is not written: `fills` names `&mut` parameters");
@@ -467,9 +537,10 @@ fn no_parameter(name: &Ident) -> Error {
 
 fn check_dimensions(dimensions: &Expr) -> Result<()> {
     match dimensions {
-        Expr::Tuple(tuple) if !matches!(tuple.elems.len(), 2 | 3) => {
-            Err(Error::new(tuple.span(), "dimensions are one number, or a tuple of 2 or 3"))
-        }
+        Expr::Tuple(tuple) if !matches!(tuple.elems.len(), 2 | 3) => Err(Error::new(
+            tuple.span(),
+            "dimensions are one number, or a tuple of 2 or 3",
+        )),
         _ => Ok(()),
     }
 }
@@ -486,16 +557,16 @@ fn parse_args(input: ParseStream<'_>, params: &[Param]) -> Result<Vec<Arg>> {
         .into_iter()
         .filter_map(|arg| errors.take(Arg::parse(arg, params)))
         .collect();
-    errors.finish()?;
-    Ok(args)
+    errors.and(Ok(args))
 }
 
 impl Arg {
     fn parse(arg: Expr, params: &[Param]) -> Result<Self> {
         match arg {
-            Expr::Cast(cast) if cast.attrs.is_empty() => {
-                Ok(Arg::Cast { value: *cast.expr, ty: *cast.ty })
-            }
+            Expr::Cast(cast) if cast.attrs.is_empty() => Ok(Arg::Cast {
+                value: cast.expr,
+                ty: cast.ty,
+            }),
             Expr::Paren(paren) => Arg::parse(*paren.expr, params),
             Expr::Group(group) => Arg::parse(*group.expr, params),
             Expr::Path(path) if path.path.get_ident().is_some() => {
@@ -505,7 +576,9 @@ impl Arg {
                     Some(index) => Ok(Arg::Param { index, span }),
                     None => Err(Error::new(
                         span,
-                        format!("no parameter is named `{name}`; for a value write `{name} as u32`"),
+                        format!(
+                            "no parameter is named `{name}`; for a value write `{name} as u32`"
+                        ),
                     )),
                 }
             }

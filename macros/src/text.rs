@@ -34,7 +34,10 @@ fn write(text: &mut String, tokens: TokenStream) {
                     Delimiter::None => ("", ""),
                 };
                 let call = before == Before::Operand
-                    && matches!(group.delimiter(), Delimiter::Parenthesis | Delimiter::Bracket);
+                    && matches!(
+                        group.delimiter(),
+                        Delimiter::Parenthesis | Delimiter::Bracket
+                    );
                 if before != Before::Tight && !call {
                     text.push(' ');
                 }
@@ -47,7 +50,9 @@ fn write(text: &mut String, tokens: TokenStream) {
                 let mut operator = String::from(first.as_char());
                 let mut spacing = first.spacing();
                 while spacing == Spacing::Joint {
-                    let Some(TokenTree::Punct(next)) = tokens.peek() else { break };
+                    let Some(TokenTree::Punct(next)) = tokens.peek() else {
+                        break;
+                    };
                     // `&&` and `==` are one operator, `==-` and `&&!` are two.
                     if matches!(next.as_char(), '!' | '-' | '*' | '\'') {
                         break;
@@ -66,7 +71,11 @@ fn write(text: &mut String, tokens: TokenStream) {
                     }
                     "," | ";" | "?" | ":" => {
                         text.push_str(&operator);
-                        if operator == "?" { Before::Operand } else { Before::Operator }
+                        if operator == "?" {
+                            Before::Operand
+                        } else {
+                            Before::Operator
+                        }
                     }
                     // A macro's bang.
                     "!" if before == Before::Operand => {
