@@ -4,8 +4,8 @@
     assemble-results.py COMMIT OUT
 
 OUT holds tests.log and tests.status, gpus.csv (name, driver of each GPU) and, from each benchmark,
-a *.figures.jsonl: a JSON object a line, either {"commit": …}, the commit the benchmark was built
-from, or a figure:
+NAME.figures.jsonl, or else bench-NAME.log with such lines in it. A line is a JSON object, either
+{"commit": …}, the commit the benchmark was built from, or a figure:
 
     {"id": …, "value": median of runs, "ours": …, "base": …, "unit": …, "base_is": …, "runs": […]}
 
@@ -58,10 +58,21 @@ def tests(out, problems):
     return counts
 
 
+def lines_of(log):
+    """The file and the numbered JSON lines of the benchmark that wrote this log."""
+    path = log.with_name(log.stem.removeprefix("bench-") + ".figures.jsonl")
+    path = path if path.exists() else log
+    lines = enumerate(path.read_text(errors="replace").splitlines(), 1)
+    return path, [(number, line) for number, line in lines if line.startswith("{")]
+
+
 def figures(out, commit, problems):
     found = {}
-    for path in sorted(out.glob("*.figures.jsonl")):
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+    for log in sorted(out.glob("bench-*.log")):
+        path, lines = lines_of(log)
+        if not lines:
+            problems.note(f"{path.name} has no figures")
+        for number, line in lines:
             place = f"{path.name}:{number}"
             try:
                 entry = json.loads(line)

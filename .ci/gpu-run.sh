@@ -40,7 +40,8 @@ echo "commit $commit, device $HEADWATER_DEVICE"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpus.csv" ||
     failed+=("nvidia-smi")
 
-rm -f "$out"/*.figures.jsonl
+# Nothing of an earlier run is to be taken for one of this run.
+rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
 step tests "${TESTS_LIMIT_S:-300}" ./test/it
 for example in overlap stale; do
     step "example-$example" 120 "./example/$example"

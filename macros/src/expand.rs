@@ -146,9 +146,12 @@ impl Kernel {
             #twin
             #launch
         };
-        // From the user's `fn` to the user's `;`: what lints say of functions holds for kernels.
+        // Signature and function begin at the user's `fn` and end at the user's `;`, so that what
+        // lints say of functions holds for kernels, and is said there.
+        let end = self.semi_token.span;
+        let close = Token![>](end);
         let mut braced = Group::new(Delimiter::Brace, body);
-        braced.set_span(self.semi_token.span);
+        braced.set_span(end);
         quote! {
             #(#block_attrs)*
             #(#attrs)*
@@ -163,7 +166,7 @@ impl Kernel {
                 clippy::unnecessary_cast
             )]
             #vis #fn_token #ident #lifetime (#(#inputs),*)
-                -> ::headwater::Result<::headwater::Completion> #braced
+                -> ::headwater::Result<::headwater::Completion #close #braced
         }
     }
 
