@@ -53,9 +53,7 @@ impl Block {
             }
         }
     }
-}
 
-impl Block {
     /// One unsafe block for the lints that look for them (`unsafe_code`, Clippy's
     /// `undocumented_unsafe_blocks`). They pass over those inside the functions, which end in the
     /// expansion; all of this one lies at the user's `unsafe`, below the `SAFETY` comment.

@@ -217,6 +217,22 @@ fn cfg_and_lints_of_the_block_hold_for_every_item() {
 }
 
 #[test]
+fn what_is_expected_of_the_block_is_allowed_in_its_items() {
+    let text = expansion(quote! {
+        #[expect(unsafe_code, reason = "vouched for")]
+        unsafe extern "C" {
+            #[launch(grid = 1, block = 1)]
+            safe fn first();
+        }
+    });
+    assert_has(
+        &text,
+        quote! { #[allow(unsafe_code, reason = "vouched for")] const _: () },
+    );
+    assert!(!text.contains("expect"), "{text}");
+}
+
+#[test]
 fn mistakes_in_the_block() {
     let all = messages(quote! { fn work() {} });
     assert_eq!(
