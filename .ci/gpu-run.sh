@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Run the bundle beside this script on a machine with a GPU: Linux, Python 3, no Rust.
+#
+#     run.sh          logs and results into ./out, or into $OUT
+#
+# Runs the tests, then the examples at full size, then every benchmark, and writes
+# results/<gpu>.json. A step that fails does not keep the others from running; the exit status
+# says whether all went well.
+set -uo pipefail
+
+commit=@COMMIT@
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${OUT:-out}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Python's own xz: the machine need not have the tool.
+python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+    "$here/bundle.tar.xz" "$work" || exit 1
+
+export HEADWATER_DEVICE=${HEADWATER_DEVICE:-cuda:0}
+export HEADWATER_REQUIRE_GPU=${HEADWATER_REQUIRE_GPU:-1}
+failed=()
+
+# step NAME SECONDS COMMAND...: its output into NAME.log; what it exits with into NAME.status.
+step() {
+    local name=$1 limit=$2 start=$SECONDS status=0
+    shift 2
+    printf '\n== %s\n' "$name"
+    (cd "$work" && timeout --kill-after=10 "$limit" "$@") 2>&1 | tee "$out/$name.log" || status=$?
+    echo "$status" >"$out/$name.status"
+    [ "$status" -eq 124 ] && echo "gave up after $limit s" | tee -a "$out/$name.log"
+    [ "$status" -eq 0 ] || failed+=("$name ($status)")
+    printf '== %s: status %d, %d s\n' "$name" "$status" $((SECONDS - start))
+}
+
+echo "commit $commit, device $HEADWATER_DEVICE"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpus.csv" ||
+    failed+=("nvidia-smi")
+
+# Nothing of an earlier run is to be taken for one of this run.
+rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
+step tests "${TESTS_LIMIT_S:-300}" ./test/it
+for example in overlap stale; do
+    step "example-$example" 120 "./example/$example"
+done
+for bench in "$work"/bench/*; do
+    [ -x "$bench" ] || continue
+    name=$(basename "$bench")
+    step "bench-$name" "${BENCH_LIMIT_S:-300}" "$bench" --json "$out/$name.figures.jsonl"
+done
+step assemble-results 30 python3 ./assemble-results.py "$commit" "$out"
+
+if [ "${#failed[@]}" -gt 0 ]; then
+    printf '\nfailed: %s\n' "$(IFS=,; echo "${failed[*]}")"
+    exit 1
+fi
+printf '\nall went well\n'

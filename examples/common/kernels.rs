@@ -1,0 +1,95 @@
+//! `kernels/pipeline.cu` for the examples, the tests and the benchmarks: each kernel with its twin.
+//!
+//! The twins compute bit for bit what the kernels do. They take the elements in pieces small
+//! enough to stay in registers, with the rounds outside, so that the compiler vectorises them.
+#![allow(
+    dead_code,
+    reason = "whoever includes this file uses some of the kernels"
+)]
+
+#[headwater::kernels(ptx = include_str!("../../kernels/pipeline.ptx"))]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: thread i < n touches element i of each slice only, and n is the length of each: where
+// there are two, equal lengths are required. `work` and `set_value` have a thread for every element
+// of what they fill, and write it without having read it. Every bit pattern is an f32.
+unsafe extern "C" {
+    /// `output[i]` is `input[i]` after `rounds` times `v * 0.99 + 0.01` in `f32`.
+    #[launch(
+        items = output.len(),
+        block = 256,
+        require = input.len() == output.len(),
+        arithmetic = output.len() as u64 * u64::from(rounds) * 2,
+        fills = [output],
+    )]
+    #[args(input, output, output.len() as u32, rounds)]
+    #[twin(work_on_host)]
+    pub(crate) safe fn work(input: &[f32], output: &mut [f32], rounds: u32);
+
+    /// `x[i]` after `rounds` times `v * 0.999 + 0.001` in `f64`, rounded once at the end.
+    #[launch(
+        items = x.len(),
+        block = 256,
+        arithmetic = x.len() as u64 * u64::from(rounds) * 2,
+    )]
+    #[args(x, x.len() as u32, rounds)]
+    #[twin(busy_on_host)]
+    pub(crate) safe fn busy(x: &mut [f32], rounds: u32);
+
+    /// `x[i] = value`
+    #[launch(items = x.len(), block = 256, fills = [x])]
+    #[args(x, x.len() as u32, value)]
+    #[twin(set_value_on_host)]
+    pub(crate) safe fn set_value(x: &mut [f32], value: f32);
+
+    /// `x[i] = x[i] * x[i]`
+    #[launch(items = x.len(), block = 256)]
+    #[args(x, x.len() as u32)]
+    #[twin(square_on_host)]
+    pub(crate) safe fn square(x: &mut [f32]);
+}
+
+/// Twelve SSE registers, the fastest of 8 to 128 elements where there is no AVX.
+const WORK_PIECE: usize = 48;
+
+pub(crate) fn work_on_host(input: &[f32], output: &mut [f32], rounds: u32) {
+    for (from, to) in input.chunks(WORK_PIECE).zip(output.chunks_mut(WORK_PIECE)) {
+        let mut values = [0.0f32; WORK_PIECE];
+        values[..from.len()].copy_from_slice(from);
+        for _ in 0..rounds {
+            for v in &mut values {
+                *v = *v * 0.99 + 0.01;
+            }
+        }
+        to.copy_from_slice(&values[..from.len()]);
+    }
+}
+
+/// Eight SSE registers, the fastest of 8 to 128 elements where there is no AVX.
+const BUSY_PIECE: usize = 16;
+
+pub(crate) fn busy_on_host(x: &mut [f32], rounds: u32) {
+    for piece in x.chunks_mut(BUSY_PIECE) {
+        let mut values = [0.0f64; BUSY_PIECE];
+        for (v, x) in values.iter_mut().zip(&*piece) {
+            *v = f64::from(*x);
+        }
+        for _ in 0..rounds {
+            for v in &mut values {
+                *v = *v * 0.999 + 0.001;
+            }
+        }
+        for (x, v) in piece.iter_mut().zip(values) {
+            *x = v as f32;
+        }
+    }
+}
+
+pub(crate) fn set_value_on_host(x: &mut [f32], value: f32) {
+    x.fill(value);
+}
+
+pub(crate) fn square_on_host(x: &mut [f32]) {
+    for x in x {
+        *x *= *x;
+    }
+}

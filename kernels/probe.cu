@@ -1,0 +1,57 @@
+// The kernels of the tests and benchmarks: the least work that shows order, time and faults.
+//
+// Thread i touches element i alone, but for `delay`, which has one thread, and the last two, which
+// are wrong on purpose.
+
+static __device__ unsigned item() { return blockIdx.x * blockDim.x + threadIdx.x; }
+
+static __device__ unsigned long long now() {
+    unsigned long long nanoseconds;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds) : : "memory");
+    return nanoseconds;
+}
+
+// Returns at once; takes two buffers and a scalar so that a launch costs what a usual one does.
+extern "C" __global__ void empty(const float *, float *, unsigned) {}
+
+// One thread: keeps its multiprocessor for at least `nanoseconds`, then adds 1 to n elements.
+extern "C" __global__ void delay(unsigned *witness, unsigned n, unsigned long long nanoseconds) {
+    if (item() == 0) {
+        unsigned long long start = now();
+        while (now() - start < nanoseconds) {
+        }
+        for (unsigned i = 0; i < n; ++i) witness[i] += 1;
+    }
+}
+
+// out[i] = a[i] + b[i]
+extern "C" __global__ void add(const float *a, const float *b, float *out, unsigned n) {
+    unsigned i = item();
+    if (i < n) out[i] = a[i] + b[i];
+}
+
+// x[i] = x[i] + 1, wrapping
+extern "C" __global__ void increment(unsigned *x, unsigned n) {
+    unsigned i = item();
+    if (i < n) x[i] += 1;
+}
+
+// to[i] = from[i]
+extern "C" __global__ void copy_u32(const unsigned *from, unsigned *to, unsigned n) {
+    unsigned i = item();
+    if (i < n) to[i] = from[i];
+}
+
+// Fails with CUDA_ERROR_LAUNCH_FAILED or CUDA_ERROR_ILLEGAL_INSTRUCTION, whichever the driver
+// makes of a trap, where n > 0.
+extern "C" __global__ void trap(unsigned *x, unsigned n) {
+    if (item() < n) {
+        x[item()] = 0;
+        __trap();
+    }
+}
+
+// Fails with CUDA_ERROR_ILLEGAL_ADDRESS where n > 0: 4 TiB past x there is no memory.
+extern "C" __global__ void out_of_bounds(unsigned *x, unsigned n) {
+    if (item() < n) x[(1ull << 40) + item()] = 1;
+}

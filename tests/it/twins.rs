@@ -1,0 +1,41 @@
+//! The twins that are written for speed compute what a plain loop does, to the bit.
+
+use crate::kernels::pipeline::{busy_on_host, work_on_host};
+
+/// Lengths around the pieces that the twins work in.
+const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 47, 48, 49, 200];
+
+fn elements(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i as f32 - 7.0) * 1.37e3).collect()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn the_twin_of_work_equals_a_plain_loop() {
+    for n in LENGTHS {
+        let input = elements(n);
+        let plain: Vec<f32> = input
+            .iter()
+            .map(|x| (0..37).fold(*x, |v, _| v * 0.99 + 0.01))
+            .collect();
+        let mut output = vec![f32::NAN; n];
+        work_on_host(&input, &mut output, 37);
+        assert_eq!(bits(&output), bits(&plain), "{n} elements");
+    }
+}
+
+#[test]
+fn the_twin_of_busy_equals_a_plain_loop() {
+    for n in LENGTHS {
+        let mut x = elements(n);
+        let plain: Vec<f32> = x
+            .iter()
+            .map(|x| (0..37).fold(f64::from(*x), |v, _| v * 0.999 + 0.001) as f32)
+            .collect();
+        busy_on_host(&mut x, 37);
+        assert_eq!(bits(&x), bits(&plain), "{n} elements");
+    }
+}
