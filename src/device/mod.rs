@@ -158,6 +158,12 @@ impl fmt::Debug for Device {
     }
 }
 
+impl fmt::Debug for DeviceCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceCore").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
 impl DeviceCore {
     pub(crate) fn number(&self) -> u32 {
         self.number
