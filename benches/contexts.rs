@@ -320,11 +320,7 @@ fn pinned() -> Answer<*mut u32> {
 fn module() -> Answer<(CUmodule, CUfunction)> {
     let (mut module, mut function) = (null_mut(), null_mut());
     must!(cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
-    must!(cuModuleGetFunction(
-        &mut function,
-        module,
-        c"store".as_ptr()
-    ))?;
+    must!(cuModuleGetFunction(&mut function, module, c"store".as_ptr()))?;
     Ok((module, function))
 }
 
@@ -352,22 +348,11 @@ fn verdict(code: CUresult, right: impl FnOnce() -> Answer<bool>) -> Outcome {
     if code != CUresult::CUDA_SUCCESS {
         return Ok((code, String::new()));
     }
-    Ok((
-        code,
-        if right()? {
-            "right".into()
-        } else {
-            "WRONG DATA".into()
-        },
-    ))
+    Ok((code, if right()? { "right".into() } else { "WRONG DATA".into() }))
 }
 
 fn said(code: CUresult, what: impl FnOnce() -> Answer<String>) -> Outcome {
-    let what = if code == CUresult::CUDA_SUCCESS {
-        what()?
-    } else {
-        String::new()
-    };
+    let what = if code == CUresult::CUDA_SUCCESS { what()? } else { String::new() };
     Ok((code, what))
 }
 
@@ -409,12 +394,7 @@ const ROWS: &[Row] = &[
         must_ok("cuLaunchKernel", b.launch(b.store, b.stream, 9, LONG))?;
         must!(cuEventRecord(b.event, b.stream))?;
         let code = t.call(|| unsafe { cuStreamWaitEvent(b.other_stream, b.event, 0) })?;
-        must!(cuMemcpyDtoHAsync_v2(
-            b.pinned.cast(),
-            b.device[0],
-            4,
-            b.other_stream
-        ))?;
+        must!(cuMemcpyDtoHAsync_v2(b.pinned.cast(), b.device[0], 4, b.other_stream))?;
         must!(cuCtxSynchronize())?;
         verdict(code, || Ok(b.host_holds(1, 9)))
     }),
@@ -466,10 +446,7 @@ const ROWS: &[Row] = &[
             must!(cuMemsetD32Async(ptr, 8, WORDS, b.stream))?;
             let usable = b.device_holds(ptr, WORDS, 8)?;
             must!(cuMemFreeAsync(ptr, b.stream))?;
-            Ok(format!(
-                "{whose}, {}",
-                if usable { "usable" } else { "WRONG DATA" }
-            ))
+            Ok(format!("{whose}, {}", if usable { "usable" } else { "WRONG DATA" }))
         })
     }),
     ("cuMemFreeAsync", |t| {
@@ -527,9 +504,7 @@ const ROWS: &[Row] = &[
         let mut ptr = null_mut();
         let code = t.call(|| unsafe { cuMemHostAlloc(&mut ptr, BYTES, 1) })?;
         said(code, || {
-            let whose = t
-                .bench
-                .pointer_belongs(ptr.expose_provenance() as CUdeviceptr);
+            let whose = t.bench.pointer_belongs(ptr.expose_provenance() as CUdeviceptr);
             must!(cuMemFreeHost(ptr))?;
             Ok(whose.into())
         })
@@ -570,11 +545,7 @@ const ROWS: &[Row] = &[
         let code = t.call(|| unsafe { cuModuleLoadData(&mut module, PTX.as_ptr().cast()) })?;
         said(code, || {
             let mut function = null_mut();
-            must!(cuModuleGetFunction(
-                &mut function,
-                module,
-                c"store".as_ptr()
-            ))?;
+            must!(cuModuleGetFunction(&mut function, module, c"store".as_ptr()))?;
             let launched = b.launch(function, b.stream, 1, 0);
             must!(cuCtxSynchronize())?;
             must!(cuModuleUnload(module))?;
@@ -618,11 +589,8 @@ fn table(bench: &Bench, modes: &[(&str, CUcontext)]) -> Answer<()> {
     for (name, row) in ROWS {
         print!("{name:28}");
         for (mode, during) in modes {
-            let (code, effect) = row(&Trial {
-                bench,
-                during: *during,
-            })
-            .map_err(|why| format!("{name}, context {mode}: around the call, {why}"))?;
+            let (code, effect) = row(&Trial { bench, during: *during })
+                .map_err(|why| format!("{name}, context {mode}: around the call, {why}"))?;
             print!(" {:28}", format!("{} {effect}", code as u32));
         }
         println!();

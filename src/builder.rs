@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::device::{Backend, Device, DeviceOptions};
 use crate::driver::sim::{self, SimOptions};
-use crate::driver::{Counted, Driver, DriverError};
+use crate::driver::{Counted, DriverError};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::task;

@@ -22,7 +22,9 @@ pub enum Error {
     NoDriver(DriverError),
 
     /// The driver has no such device.
-    #[error("there is no CUDA device {ordinal}: {visible} visible (CUDA_VISIBLE_DEVICES narrows that)")]
+    #[error(
+        "there is no CUDA device {ordinal}: {visible} visible (CUDA_VISIBLE_DEVICES narrows that)"
+    )]
     NoDevice {
         /// Index asked for.
         ordinal: usize,
@@ -89,7 +91,9 @@ pub enum Error {
     },
 
     /// Two lengths that must be equal are not.
-    #[error("{operation}: the source has {source_len} elements and the destination {destination_len}")]
+    #[error(
+        "{operation}: the source has {source_len} elements and the destination {destination_len}"
+    )]
     LengthMismatch {
         /// What was to be done.
         operation: &'static str,

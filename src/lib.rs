@@ -11,14 +11,16 @@ mod reactor;
 mod sync;
 mod task;
 
-pub use buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, Read, Write};
+pub use buffer::{
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, Read, Write,
+};
 pub use builder::DeviceBuilder;
+pub use bytemuck::Pod;
 pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
 pub use driver::{
     DeviceInfo, DevicePtr, DriverCalls, DriverError, KernelCost, TwinFault, TwinJob, TwinMemory,
 };
 pub use error::{DeviceFailure, Error, Result};
-pub use bytemuck::Pod;
 pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};
 pub use reactor::Completion;

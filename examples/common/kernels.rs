@@ -2,10 +2,7 @@
 //!
 //! The twins compute bit for bit what the kernels do. They take the elements in pieces small
 //! enough to stay in registers, with the rounds outside, so that the compiler vectorises them.
-#![allow(
-    dead_code,
-    reason = "whoever includes this file uses some of the kernels"
-)]
+#![allow(dead_code, reason = "whoever includes this file uses some of the kernels")]
 
 #[headwater::kernels(ptx = include_str!("../../kernels/pipeline.ptx"))]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]

@@ -85,11 +85,8 @@ impl Kernel {
 
     fn expand_decl(&self, block: &Block) -> TokenStream {
         let (decl, name) = (self.decl(), self.name());
-        let entry = self
-            .launch
-            .entry
-            .clone()
-            .unwrap_or_else(|| LitStr::new(&name, self.ident.span()));
+        let entry =
+            self.launch.entry.clone().unwrap_or_else(|| LitStr::new(&name, self.ident.span()));
         let block_attrs = &block.attrs;
         let cfgs = only_cfg(&self.attrs);
         let sizes = self.args.iter().map(|arg| match arg {
@@ -110,23 +107,13 @@ impl Kernel {
     }
 
     fn expand_function(&self, block: &Block) -> TokenStream {
-        let Kernel {
-            attrs,
-            vis,
-            fn_token,
-            ident,
-            ..
-        } = self;
+        let Kernel { attrs, vis, fn_token, ident, .. } = self;
         let block_attrs = &block.attrs;
         let inputs = self.params.iter().map(Param::expand_input);
         let scalars = self.params.iter().filter_map(Param::expand_scalar_bounds);
         let twin_type = self.expand_twin_constant();
         let conversions = self.params.iter().filter_map(Param::expand_conversion);
-        let requirements = self
-            .launch
-            .require
-            .iter()
-            .map(|holds| self.expand_requirement(holds));
+        let requirements = self.launch.require.iter().map(|holds| self.expand_requirement(holds));
         let geometry = self.launch.geometry.expand();
         let args = (self.args.iter().enumerate()).map(|(i, arg)| self.expand_arg(i, arg));
         let (twin, twin_argument) = self.expand_twin(&block.unsafe_token);
@@ -287,9 +274,7 @@ impl Kernel {
         let at = self.ident.span();
         let decl = self.decl();
         let Launch { shared, cost, .. } = &self.launch;
-        let shared = shared
-            .as_ref()
-            .map_or_else(|| quote! { 0u32 }, ToTokens::to_token_stream);
+        let shared = shared.as_ref().map_or_else(|| quote! { 0u32 }, ToTokens::to_token_stream);
         let cost = match cost {
             Cost::Unknown => quote! { ::headwater::__private::KernelCost::Unknown },
             Cost::Arithmetic(n) => quote! { ::headwater::__private::KernelCost::Arithmetic(#n) },

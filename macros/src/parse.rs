@@ -127,10 +127,7 @@ impl Block {
 
         let mut kernels = Vec::new();
         if block.items.is_empty() {
-            errors.add(
-                block.brace_token.span.join(),
-                "this block declares no kernel",
-            );
+            errors.add(block.brace_token.span.join(), "this block declares no kernel");
         }
         for item in block.items {
             match item {
@@ -141,19 +138,13 @@ impl Block {
                     tokens.span(),
                     "a kernel is declared, not defined here: `pub safe fn name(…);`",
                 ),
-                other => errors.add(
-                    other.span(),
-                    "only functions are declared in a block of kernels",
-                ),
+                other => {
+                    errors.add(other.span(), "only functions are declared in a block of kernels")
+                }
             }
         }
         let ptx = errors.and(ptx)?;
-        Ok(Block {
-            unsafe_token,
-            attrs,
-            ptx,
-            kernels,
-        })
+        Ok(Block { unsafe_token, attrs, ptx, kernels })
     }
 }
 
@@ -184,11 +175,7 @@ fn parse_ptx(input: ParseStream<'_>) -> Result<Expr> {
     input.parse::<Token![=]>()?;
     let ptx = input.parse()?;
     input.parse::<Option<Token![,]>>()?;
-    if input.is_empty() {
-        Ok(ptx)
-    } else {
-        Err(input.error("only `ptx` goes here"))
-    }
+    if input.is_empty() { Ok(ptx) } else { Err(input.error("only `ptx` goes here")) }
 }
 
 fn starts_extern(item: TokenStream) -> bool {
@@ -207,9 +194,7 @@ pub(crate) fn is_cfg(attr: &Attribute) -> bool {
 }
 
 fn is_lint(attr: &Attribute) -> bool {
-    ["allow", "expect", "warn", "deny", "forbid"]
-        .iter()
-        .any(|lint| attr.path().is_ident(lint))
+    ["allow", "expect", "warn", "deny", "forbid"].iter().any(|lint| attr.path().is_ident(lint))
 }
 
 /// `expect` as `allow`: what is expected of the block is not found in every item made of it.
@@ -227,11 +212,8 @@ impl Kernel {
         let mut errors = Errors::default();
         let sig = function.sig;
         check_signature(&sig, &mut errors);
-        let mut params: Vec<Param> = sig
-            .inputs
-            .iter()
-            .filter_map(|input| errors.take(Param::parse(input)))
-            .collect();
+        let mut params: Vec<Param> =
+            sig.inputs.iter().filter_map(|input| errors.take(Param::parse(input))).collect();
         let params_whole = params.len() == sig.inputs.len();
 
         let (mut launch, mut args, mut twin) = (None, None, None);
@@ -242,10 +224,7 @@ impl Kernel {
                 Some("args") => &mut args,
                 Some("twin") => &mut twin,
                 Some("link_name") => {
-                    errors.add(
-                        attr.span(),
-                        "the PTX entry is named by `#[launch(entry = \"…\")]`",
-                    );
+                    errors.add(attr.span(), "the PTX entry is named by `#[launch(entry = \"…\")]`");
                     continue;
                 }
                 _ => {
@@ -277,15 +256,10 @@ impl Kernel {
         let args = match args {
             Some(attr) if params_whole => {
                 let parser = |input: ParseStream<'_>| Arg::parse_list(input, &params);
-                errors
-                    .take(attr.parse_args_with(parser))
-                    .unwrap_or_default()
+                errors.take(attr.parse_args_with(parser)).unwrap_or_default()
             }
             _ => (params.iter().enumerate())
-                .map(|(index, param)| Arg::Param {
-                    index,
-                    span: param.ident.span(),
-                })
+                .map(|(index, param)| Arg::Param { index, span: param.ident.span() })
                 .collect(),
         };
         let twin = twin.and_then(|attr| {
@@ -325,10 +299,7 @@ fn check_signature(sig: &Signature, errors: &mut Errors) {
     if let ReturnType::Type(arrow, ty) = &sig.output {
         let message = "a kernel returns nothing; the function made of it returns \
                        `headwater::Result<headwater::Completion>`";
-        errors.push(Error::new(
-            arrow.spans[0].join(ty.span()).unwrap_or(ty.span()),
-            message,
-        ));
+        errors.push(Error::new(arrow.spans[0].join(ty.span()).unwrap_or(ty.span()), message));
     }
     if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
         errors.add(
@@ -347,26 +318,17 @@ impl Param {
             return Err(Error::new(input.span(), "a kernel has no `self`"));
         };
         if let Some(attr) = input.attrs.first() {
-            return Err(Error::new(
-                attr.span(),
-                "a kernel's parameter takes no attributes",
-            ));
+            return Err(Error::new(attr.span(), "a kernel's parameter takes no attributes"));
         }
         let ident = match &*input.pat {
             Pat::Ident(pat) if pat.by_ref.is_none() && pat.mutability.is_none() => {
                 pat.ident.clone()
             }
             pat => {
-                return Err(Error::new(
-                    pat.span(),
-                    "a kernel's parameter is a plain name",
-                ));
+                return Err(Error::new(pat.span(), "a kernel's parameter is a plain name"));
             }
         };
-        Ok(Param {
-            ident,
-            kind: ParamKind::parse(&input.ty)?,
-        })
+        Ok(Param { ident, kind: ParamKind::parse(&input.ty)? })
     }
 }
 
@@ -385,10 +347,7 @@ impl ParamKind {
                 }
                 let element = (*slice.elem).clone();
                 Ok(match reference.mutability {
-                    Some(_) => ParamKind::Write {
-                        element,
-                        fills: false,
-                    },
+                    Some(_) => ParamKind::Write { element, fills: false },
                     None => ParamKind::Read(element),
                 })
             }

@@ -39,10 +39,7 @@ fn assert_has(text: &str, part: proc_macro2::TokenStream) {
     // `> >` or `>>`: spaces are no part of what is compared.
     let close = |text: &str| text.replace(' ', "");
     let part = part.to_string();
-    assert!(
-        close(text).contains(&close(&part)),
-        "{part}\nis not in\n{text}"
-    );
+    assert!(close(text).contains(&close(&part)), "{part}\nis not in\n{text}");
 }
 
 fn work() -> String {
@@ -82,10 +79,7 @@ fn docs_and_attributes_stay_on_the_function() {
         }
     });
     assert_has(&text, quote! { #[deprecated] });
-    assert!(
-        !text.contains("# [launch") && !text.contains("# [twin"),
-        "{text}"
-    );
+    assert!(!text.contains("# [launch") && !text.contains("# [twin"), "{text}");
     assert_has(&work(), quote! { #[doc = r" Works."] });
 }
 
@@ -135,14 +129,8 @@ fn a_requirement_is_checked_and_told_as_it_was_written() {
 #[test]
 fn a_length_is_checked_and_other_values_are_cast() {
     let text = work();
-    assert_has(
-        &text,
-        quote! { <u32 as ::core::convert::TryFrom<usize>>::try_from(output.len()) },
-    );
-    assert_has(
-        &text,
-        quote! { requirement("work", "output.len() fits in u32") },
-    );
+    assert_has(&text, quote! { <u32 as ::core::convert::TryFrom<usize>>::try_from(output.len()) });
+    assert_has(&text, quote! { requirement("work", "output.len() fits in u32") });
     assert_has(&text, quote! { let __p4: f64 = rounds as f64; });
 }
 
@@ -162,10 +150,7 @@ fn a_literal_dimension_is_a_u32() {
 
 #[test]
 fn the_twin_is_checked_against_the_declared_signature() {
-    assert_has(
-        &work(),
-        quote! { const __TWIN: fn(&[f32], &mut [f32], u32) = work_on_host; },
-    );
+    assert_has(&work(), quote! { const __TWIN: fn(&[f32], &mut [f32], u32) = work_on_host; });
 }
 
 #[test]
@@ -209,11 +194,7 @@ fn cfg_and_lints_of_the_block_hold_for_every_item() {
         }
     });
     // Module, registration, promise, kernel, function.
-    assert_eq!(
-        text.matches(&quote! { #[cfg(unix)] }.to_string()).count(),
-        5,
-        "{text}"
-    );
+    assert_eq!(text.matches(&quote! { #[cfg(unix)] }.to_string()).count(), 5, "{text}");
 }
 
 #[test]
@@ -225,30 +206,18 @@ fn what_is_expected_of_the_block_is_allowed_in_its_items() {
             safe fn first();
         }
     });
-    assert_has(
-        &text,
-        quote! { #[allow(unsafe_code, reason = "vouched for")] const _: () },
-    );
+    assert_has(&text, quote! { #[allow(unsafe_code, reason = "vouched for")] const _: () });
     assert!(!text.contains("expect"), "{text}");
 }
 
 #[test]
 fn mistakes_in_the_block() {
     let all = messages(quote! { fn work() {} });
-    assert_eq!(
-        all,
-        [r#"`kernels` goes on a block of declarations: `unsafe extern "C" { … }`"#]
-    );
+    assert_eq!(all, [r#"`kernels` goes on a block of declarations: `unsafe extern "C" { … }`"#]);
     let all = messages(quote! { extern "C" { safe fn work(); } });
-    assert!(
-        all[0].starts_with(r#"write `unsafe extern "C"`: the block promises"#),
-        "{all:?}"
-    );
+    assert!(all[0].starts_with(r#"write `unsafe extern "C"`: the block promises"#), "{all:?}");
     let all = messages(quote! { unsafe extern "system" { safe fn work(); } });
-    assert!(
-        all[0].starts_with(r#"kernels are declared in a block of ABI "C""#),
-        "{all:?}"
-    );
+    assert!(all[0].starts_with(r#"kernels are declared in a block of ABI "C""#), "{all:?}");
     let all = messages(quote! { unsafe extern "C" {} });
     assert_eq!(all, ["this block declares no kernel"]);
     let all = messages(quote! { unsafe extern "C" { static X: u32; safe fn work() {} } });
@@ -277,39 +246,15 @@ fn mistakes_in_the_signature() {
     let launch = quote! { #[launch(grid = 1, block = 1)] };
     for (signature, expected) in [
         (quote! { fn k(); }, "write `safe fn`: callers"),
-        (
-            quote! { unsafe fn k(); },
-            "a declared kernel is safe to call",
-        ),
+        (quote! { unsafe fn k(); }, "a declared kernel is safe to call"),
         (quote! { safe fn k() -> u32; }, "a kernel returns nothing"),
-        (
-            quote! { safe fn k<T>(x: &[T]); },
-            "a kernel is one PTX entry and cannot be generic",
-        ),
-        (
-            quote! { safe fn k((a, b): (u32, u32)); },
-            "a kernel's parameter is a plain name",
-        ),
-        (
-            quote! { safe fn k(mut a: u32); },
-            "a kernel's parameter is a plain name",
-        ),
-        (
-            quote! { safe fn k(a: &u32); },
-            "a kernel's parameter is `&[T]`, `&mut [T]`, or",
-        ),
-        (
-            quote! { safe fn k(a: *const u32); },
-            "a kernel's parameter is `&[T]`, `&mut [T]`, or",
-        ),
-        (
-            quote! { safe fn k(a: &'static [u32]); },
-            "leave the lifetime out",
-        ),
-        (
-            quote! { safe fn k(a: u32, ...); },
-            "a kernel has a fixed number of parameters",
-        ),
+        (quote! { safe fn k<T>(x: &[T]); }, "a kernel is one PTX entry and cannot be generic"),
+        (quote! { safe fn k((a, b): (u32, u32)); }, "a kernel's parameter is a plain name"),
+        (quote! { safe fn k(mut a: u32); }, "a kernel's parameter is a plain name"),
+        (quote! { safe fn k(a: &u32); }, "a kernel's parameter is `&[T]`, `&mut [T]`, or"),
+        (quote! { safe fn k(a: *const u32); }, "a kernel's parameter is `&[T]`, `&mut [T]`, or"),
+        (quote! { safe fn k(a: &'static [u32]); }, "leave the lifetime out"),
+        (quote! { safe fn k(a: u32, ...); }, "a kernel has a fixed number of parameters"),
     ] {
         let message = message(quote! { #launch #signature });
         assert!(message.starts_with(expected), "{signature}: {message}");
@@ -319,49 +264,19 @@ fn mistakes_in_the_signature() {
 #[test]
 fn mistakes_in_launch() {
     let missing = message(quote! { safe fn k(); });
-    assert!(
-        missing.starts_with("kernel `k` says nothing of its geometry"),
-        "{missing}"
-    );
+    assert!(missing.starts_with("kernel `k` says nothing of its geometry"), "{missing}");
     for (launch, expected) in [
         (quote! { items = 1 }, "`block` is missing"),
         (quote! { block = 1 }, "say how many"),
-        (
-            quote! { items = 1, grid = 1, block = 1 },
-            "`items` and `grid` both",
-        ),
-        (
-            quote! { items = 1, block = (1, 1) },
-            "with `items` a block has one dimension",
-        ),
-        (
-            quote! { grid = (1, 2, 3, 4), block = 1 },
-            "dimensions are one number, or",
-        ),
-        (
-            quote! { item = 1, block = 1 },
-            "unknown key `item`; known are `items`,",
-        ),
-        (
-            quote! { items = 1, items = 2, block = 1 },
-            "`items` is given twice",
-        ),
-        (
-            quote! { items = 1, block = 1, fills = [a] },
-            "`a` is not written: `fills` names",
-        ),
-        (
-            quote! { items = 1, block = 1, fills = [c] },
-            "no parameter is named `c`",
-        ),
-        (
-            quote! { items = 1, block = 1, arithmetic = 1, nanoseconds = 1 },
-            "`arithmetic` and",
-        ),
-        (
-            quote! { items = 1, block = 1, entry = "a b" },
-            "this is not a name that PTX can have",
-        ),
+        (quote! { items = 1, grid = 1, block = 1 }, "`items` and `grid` both"),
+        (quote! { items = 1, block = (1, 1) }, "with `items` a block has one dimension"),
+        (quote! { grid = (1, 2, 3, 4), block = 1 }, "dimensions are one number, or"),
+        (quote! { item = 1, block = 1 }, "unknown key `item`; known are `items`,"),
+        (quote! { items = 1, items = 2, block = 1 }, "`items` is given twice"),
+        (quote! { items = 1, block = 1, fills = [a] }, "`a` is not written: `fills` names"),
+        (quote! { items = 1, block = 1, fills = [c] }, "no parameter is named `c`"),
+        (quote! { items = 1, block = 1, arithmetic = 1, nanoseconds = 1 }, "`arithmetic` and"),
+        (quote! { items = 1, block = 1, entry = "a b" }, "this is not a name that PTX can have"),
     ] {
         let message = message(quote! { #[launch(#launch)] safe fn k(a: &[f32], b: &mut [f32]); });
         assert!(message.starts_with(expected), "{launch}: {message}");
@@ -372,10 +287,7 @@ fn mistakes_in_launch() {
 fn mistakes_in_args_and_twin() {
     let kernel = quote! { #[launch(items = 1, block = 1)] safe fn k(a: &[f32], n: u32); };
     let args = |args| message(quote! { #[args(#args)] #kernel });
-    assert_eq!(
-        args(quote! { b }),
-        "no parameter is named `b`; for a value write `b as u32`"
-    );
+    assert_eq!(args(quote! { b }), "no parameter is named `b`; for a value write `b as u32`");
     assert_eq!(
         args(quote! { a, a.len() }),
         "an argument is a parameter's name or says its CUDA type: write `a.len() as u32`"

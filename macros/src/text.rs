@@ -34,10 +34,7 @@ fn write(text: &mut String, tokens: TokenStream) {
                     Delimiter::None => ("", ""),
                 };
                 let call = before == Before::Operand
-                    && matches!(
-                        group.delimiter(),
-                        Delimiter::Parenthesis | Delimiter::Bracket
-                    );
+                    && matches!(group.delimiter(), Delimiter::Parenthesis | Delimiter::Bracket);
                 if before != Before::Tight && !call {
                     text.push(' ');
                 }
@@ -71,11 +68,7 @@ fn write(text: &mut String, tokens: TokenStream) {
                     }
                     "," | ";" | "?" | ":" => {
                         text.push_str(&operator);
-                        if operator == "?" {
-                            Before::Operand
-                        } else {
-                            Before::Operator
-                        }
+                        if operator == "?" { Before::Operand } else { Before::Operator }
                     }
                     // A macro's bang.
                     "!" if before == Before::Operand => {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::allocation::Allocation;
 use super::pod::byte_len;
 use super::view::{DeviceSlice, DeviceSliceMut};
-use bytemuck::Pod;
 use crate::device::{Device, DeviceCore};
 use crate::error::Result;
+use bytemuck::Pod;
 
 /// `len` elements of `T` in device memory.
 ///

@@ -146,8 +146,7 @@ impl Hazards {
     /// The host, with nothing in flight, wrote all of it.
     pub(crate) fn written_by_host(&mut self) {
         let bytes = self.spans.last().map_or(0, |span| span.range.end);
-        let span =
-            Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
+        let span = Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
         self.spans = SmallVec::from_iter([span]);
         self.last = None;
         self.shared = false;
@@ -162,9 +161,9 @@ impl Hazards {
 
     fn overlapping(&self, range: &Range<usize>) -> impl Iterator<Item = &Span> {
         let range = range.clone();
-        self.spans.iter().filter(move |span| {
-            span.range.start < range.end && range.start < span.range.end
-        })
+        self.spans
+            .iter()
+            .filter(move |span| span.range.start < range.end && range.start < span.range.end)
     }
 
     /// Splits spans so that `range` begins and ends between two; the indices of those inside.

@@ -9,8 +9,6 @@ mod pod;
 mod tracked;
 mod view;
 
-pub(crate) use allocation::Allocation;
-
 pub use device_buffer::DeviceBuffer;
 pub use guards::{HostMut, HostRef, Read, Write};
 pub(crate) use hazard::{Access, Hazards, Mode, Undo};

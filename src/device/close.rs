@@ -34,9 +34,10 @@ impl Drop for DeviceCore {
 impl Remains {
     /// Waits for all work, then frees. On a lost device nothing can be freed, and nothing is.
     fn close(self) {
-        let done = self.lanes.iter().try_for_each(|lane| {
-            block_on_thread(lane.completion(lane.submitted()))
-        });
+        let done = self
+            .lanes
+            .iter()
+            .try_for_each(|lane| block_on_thread(lane.completion(lane.submitted())));
         let Some(lane) = self.lanes.first().filter(|_| done.is_ok()) else { return };
         for block in self.blocks {
             block.free(&**lane.driver());

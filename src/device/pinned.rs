@@ -79,7 +79,12 @@ impl PinnedPool {
     }
 
     /// Takes back a block that `users` may still touch.
-    pub(crate) fn retire(&self, core: &DeviceCore, block: PinnedBlock, users: SmallVec<[Ticket; 2]>) {
+    pub(crate) fn retire(
+        &self,
+        core: &DeviceCore,
+        block: PinnedBlock,
+        users: SmallVec<[Ticket; 2]>,
+    ) {
         // Their events are recorded now, while that is exact.
         for user in &users {
             if let Some(lane) = core.lane(user.lane) {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::DeviceOptions;
 use super::lanes::Lanes;
 use super::stream::Priority;
-use super::DeviceOptions;
 use crate::driver::DriverResult;
 use crate::reactor::Lane;
 use crate::sync::Mutex;

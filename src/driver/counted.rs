@@ -95,10 +95,7 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn new(inner: Arc<dyn Driver>) -> Arc<Self> {
-        Arc::new(Counted {
-            inner,
-            counters: Counters::default(),
-        })
+        Arc::new(Counted { inner, counters: Counters::default() })
     }
 
     /// The counts so far. Relaxed: calls that other threads are making may be in it or not.

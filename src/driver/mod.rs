@@ -28,8 +28,6 @@ pub(crate) mod cuda;
 mod error;
 pub(crate) mod sim;
 
-
-
 pub(crate) use counted::Counted;
 pub use counted::DriverCalls;
 pub use error::DriverError;

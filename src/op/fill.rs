@@ -62,7 +62,13 @@ fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
         }
     }
     // A column of each unit of the element, one row an element.
-    let unit = if size % 4 == 0 { 4 } else if size % 2 == 0 { 2 } else { 1 };
+    let unit = if size % 4 == 0 {
+        4
+    } else if size % 2 == 0 {
+        2
+    } else {
+        1
+    };
     (0..size)
         .step_by(unit)
         .map(|at| Fill {

@@ -16,11 +16,7 @@ pub struct KernelDecl {
 
 impl KernelDecl {
     /// A kernel called `name` in Rust and `entry` in the PTX, with parameters of these sizes.
-    pub const fn new(
-        name: &'static str,
-        entry: &'static str,
-        params: &'static [usize],
-    ) -> Self {
+    pub const fn new(name: &'static str, entry: &'static str, params: &'static [usize]) -> Self {
         KernelDecl { name, entry, params, number: OnceLock::new() }
     }
 

@@ -70,12 +70,16 @@ pub fn param<T: Parameter>(value: &T) -> *const c_void {
 pub trait Parameter: Copy + 'static {}
 impl<T: NoUninit> Parameter for T {}
 
+// SAFETY: a transparent wrapper of u64, which has no padding and is plain data.
+unsafe impl NoUninit for DevicePtr {}
+
 /// The error of a declaration's condition that does not hold.
 pub fn requirement(kernel: &'static str, condition: &'static str) -> Error {
     Error::Requirement { kernel, condition }
 }
 
 /// A launch as the attribute macro writes it.
+#[expect(missing_debug_implementations, reason = "exists for a call; its twin is a closure")]
 pub struct LaunchCall<'a> {
     /// Which kernel.
     pub kernel: &'static KernelDecl,
@@ -150,7 +154,10 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     })
 }
 
-fn function_of<'a>(core: &'a DeviceCore, kernel: &'static KernelDecl) -> Result<&'a FunctionHandle> {
+fn function_of<'a>(
+    core: &'a DeviceCore,
+    kernel: &'static KernelDecl,
+) -> Result<&'a FunctionHandle> {
     let unavailable = |why: Arc<str>| Error::KernelUnavailable { kernel: kernel.name, why };
     let functions = core.functions().get().map(|table: &FunctionTable| &table.functions);
     match functions.and_then(|functions| functions.get(kernel.number())) {

@@ -182,8 +182,7 @@ impl Lane {
         } else {
             self.record_locked(&mut submit)
         };
-        let recorded =
-            recorded.map_err(|error| self.reactor.refused("recording an event", error));
+        let recorded = recorded.map_err(|error| self.reactor.refused("recording an event", error));
         drop(submit);
         self.unlocked();
         recorded

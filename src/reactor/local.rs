@@ -33,14 +33,14 @@ pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64) {
 }
 
 /// While it lives, completions polled on this thread are looked after by this thread.
-pub(crate) struct LocalPoller {
+struct LocalPoller {
     /// An outer poller of this thread, to be put back.
     outer: Option<Rounds>,
     _precise: PreciseSleeps,
 }
 
 impl LocalPoller {
-    pub(crate) fn enter() -> Self {
+    fn enter() -> Self {
         let outer = LOCAL.replace(Some(Rounds::default()));
         LocalPoller { outer, _precise: PreciseSleeps::for_this_thread() }
     }

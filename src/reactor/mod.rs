@@ -19,7 +19,7 @@ mod waiters;
 pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
-pub(crate) use local::{LocalPoller, block_on_thread};
+pub(crate) use local::block_on_thread;
 pub(crate) use submit::{Enqueue, Need, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions};
 

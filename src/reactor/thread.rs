@@ -59,10 +59,7 @@ struct DeskState {
 }
 
 impl Reactor {
-    pub(crate) fn new(
-        driver: Arc<dyn Driver>,
-        options: ReactorOptions,
-    ) -> DriverResult<Arc<Self>> {
+    pub(crate) fn new(driver: Arc<dyn Driver>, options: ReactorOptions) -> DriverResult<Arc<Self>> {
         Ok(Arc::new(Reactor {
             events: EventPool::new(driver.clone(), EVENTS_IN_ADVANCE)?,
             driver,

@@ -6,7 +6,7 @@ mod spawn;
 
 pub use block_on::block_on;
 pub use scope::Scope;
-pub use spawn::{Task, spawn};
+pub use spawn::spawn;
 
 /// Has streams told apart by the runtime's tasks.
 pub(crate) fn install() {

@@ -34,7 +34,7 @@ where
 
 /// A spawned future with the stream that is its own.
 #[pin_project]
-pub struct Task<F> {
+struct Task<F> {
     #[pin]
     future: F,
     /// `None`: the device's cache of tasks knows.

@@ -113,18 +113,9 @@ impl Launch {
             }
         };
         if let Some(entry) = entry.as_ref().filter(|entry| !is_ptx_name(&entry.value())) {
-            return Err(Error::new(
-                entry.span(),
-                "this is not a name that PTX can have",
-            ));
+            return Err(Error::new(entry.span(), "this is not a name that PTX can have"));
         }
-        Ok(Launch {
-            geometry,
-            shared,
-            require,
-            cost,
-            entry,
-        })
+        Ok(Launch { geometry, shared, require, cost, entry })
     }
 }
 
@@ -136,11 +127,7 @@ fn once<T>(slot: &mut Option<T>, key: &Ident, value: T) -> Result<()> {
 }
 
 fn mark_filled(name: &Ident, params: &mut [Param]) -> Result<()> {
-    match params
-        .iter_mut()
-        .find(|param| param.ident == *name)
-        .map(|param| &mut param.kind)
-    {
+    match params.iter_mut().find(|param| param.ident == *name).map(|param| &mut param.kind) {
         Some(ParamKind::Write { fills, .. }) => *fills = true,
         Some(_) => {
             let message = format!("`{name}` is not written: `fills` names `&mut` parameters");
@@ -157,10 +144,9 @@ fn no_parameter(name: &Ident) -> Error {
 
 fn check_dimensions(dimensions: &Expr) -> Result<()> {
     match dimensions {
-        Expr::Tuple(tuple) if !matches!(tuple.elems.len(), 2 | 3) => Err(Error::new(
-            tuple.span(),
-            "dimensions are one number, or a tuple of 2 or 3",
-        )),
+        Expr::Tuple(tuple) if !matches!(tuple.elems.len(), 2 | 3) => {
+            Err(Error::new(tuple.span(), "dimensions are one number, or a tuple of 2 or 3"))
+        }
         _ => Ok(()),
     }
 }
@@ -183,10 +169,9 @@ impl Arg {
 
     fn parse(arg: Expr, params: &[Param]) -> Result<Self> {
         match arg {
-            Expr::Cast(cast) if cast.attrs.is_empty() => Ok(Arg::Cast {
-                value: cast.expr,
-                ty: cast.ty,
-            }),
+            Expr::Cast(cast) if cast.attrs.is_empty() => {
+                Ok(Arg::Cast { value: cast.expr, ty: cast.ty })
+            }
             Expr::Paren(paren) => Arg::parse(*paren.expr, params),
             Expr::Group(group) => Arg::parse(*group.expr, params),
             Expr::Path(path) if path.path.get_ident().is_some() => {

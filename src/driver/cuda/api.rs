@@ -185,11 +185,7 @@ unsafe fn require_minimum(
     // SAFETY: `version` outlives the call, which needs no initialised driver.
     check(CALL, unsafe { get_version(&mut version) })?;
     if version < MINIMUM_VERSION {
-        tracing::error!(
-            version,
-            minimum = MINIMUM_VERSION,
-            "the CUDA driver is too old"
-        );
+        tracing::error!(version, minimum = MINIMUM_VERSION, "the CUDA driver is too old");
         let mismatch = sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
         return Err(DriverError::new(CALL, mismatch as u32));
     }

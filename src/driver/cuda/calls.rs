@@ -58,10 +58,7 @@ impl Driver for Cuda {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut stream = ptr::null_mut();
         // SAFETY: `stream` outlives the call.
-        unsafe {
-            self.api()
-                .cuStreamCreateWithPriority(&mut stream, flags, priority)
-        }?;
+        unsafe { self.api().cuStreamCreateWithPriority(&mut stream, flags, priority) }?;
         Ok(StreamHandle::new(to_raw(stream)))
     }
 
@@ -75,10 +72,7 @@ impl Driver for Cuda {
     fn stream_wait(&self, on: &StreamHandle, for_event: &EventHandle) -> DriverResult<()> {
         let _current = self.context.enter(SUBMIT)?;
         // SAFETY: both handles are alive.
-        unsafe {
-            self.api()
-                .cuStreamWaitEvent(stream(on), event(for_event), 0)
-        }
+        unsafe { self.api().cuStreamWaitEvent(stream(on), event(for_event), 0) }
     }
 
     fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
@@ -122,10 +116,7 @@ impl Driver for Cuda {
         let _current = self.context.enter(RARE)?;
         let mut milliseconds = 0.0_f32;
         // SAFETY: `milliseconds` outlives the call and both handles are alive.
-        unsafe {
-            self.api()
-                .cuEventElapsedTime(&mut milliseconds, event(start), event(end))
-        }?;
+        unsafe { self.api().cuEventElapsedTime(&mut milliseconds, event(start), event(end)) }?;
         // Negative when `end` was reached first.
         let seconds = f64::from(milliseconds) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
@@ -136,8 +127,7 @@ impl Driver for Cuda {
         let mut ptr = 0;
         // SAFETY: `ptr` outlives the call; the pool lives as long as `self`, the handle is alive.
         unsafe {
-            self.api()
-                .cuMemAllocFromPoolAsync(&mut ptr, bytes, self.pool.raw(), stream(on))
+            self.api().cuMemAllocFromPoolAsync(&mut ptr, bytes, self.pool.raw(), stream(on))
         }?;
         Ok(DevicePtr(ptr))
     }
@@ -162,14 +152,9 @@ impl Driver for Cuda {
         // Portable: page-locked for every device's context. Not write-combined, which the host
         // could hardly read.
         // SAFETY: `ptr` outlives the call.
-        unsafe {
-            self.api()
-                .cuMemHostAlloc(&mut ptr, bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
-        }?;
-        NonNull::new(ptr.cast()).ok_or(DriverError::new(
-            "cuMemHostAlloc",
-            DriverError::OUT_OF_MEMORY,
-        ))
+        unsafe { self.api().cuMemHostAlloc(&mut ptr, bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        NonNull::new(ptr.cast())
+            .ok_or(DriverError::new("cuMemHostAlloc", DriverError::OUT_OF_MEMORY))
     }
 
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
@@ -188,8 +173,7 @@ impl Driver for Cuda {
         let _current = self.context.enter(MEMORY)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe {
-            self.api()
-                .cuMemcpyHtoDAsync(dst.0, src.as_ptr().cast_const().cast(), bytes, stream(on))
+            self.api().cuMemcpyHtoDAsync(dst.0, src.as_ptr().cast_const().cast(), bytes, stream(on))
         }
     }
 
@@ -202,10 +186,7 @@ impl Driver for Cuda {
     ) -> DriverResult<()> {
         let _current = self.context.enter(MEMORY)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
-        unsafe {
-            self.api()
-                .cuMemcpyDtoHAsync(dst.as_ptr().cast(), src.0, bytes, stream(on))
-        }
+        unsafe { self.api().cuMemcpyDtoHAsync(dst.as_ptr().cast(), src.0, bytes, stream(on)) }
     }
 
     unsafe fn copy_d2d(
@@ -217,22 +198,12 @@ impl Driver for Cuda {
     ) -> DriverResult<()> {
         let _current = self.context.enter(MEMORY)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
-        unsafe {
-            self.api()
-                .cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on))
-        }
+        unsafe { self.api().cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on)) }
     }
 
     unsafe fn fill(&self, fill: Fill, on: &StreamHandle) -> DriverResult<()> {
         let _current = self.context.enter(MEMORY)?;
-        let Fill {
-            dst: DevicePtr(dst),
-            unit,
-            value,
-            columns,
-            rows,
-            pitch,
-        } = fill;
+        let Fill { dst: DevicePtr(dst), unit, value, columns, rows, pitch } = fill;
         let (api, on) = (self.api(), stream(on));
         // The casts keep the low bytes of the value, as `Fill` says.
         // SAFETY: the caller answers for the bytes of the rows; the handle is alive.
@@ -244,10 +215,7 @@ impl Driver for Cuda {
                 (1, _) => api.cuMemsetD2D8Async(dst, pitch, value as u8, columns, rows, on),
                 (2, _) => api.cuMemsetD2D16Async(dst, pitch, value as u16, columns, rows, on),
                 (4, _) => api.cuMemsetD2D32Async(dst, pitch, value, columns, rows, on),
-                _ => Err(DriverError::new(
-                    "cuMemsetAsync",
-                    DriverError::INVALID_VALUE,
-                )),
+                _ => Err(DriverError::new("cuMemsetAsync", DriverError::INVALID_VALUE)),
             }
         }
     }
@@ -267,10 +235,7 @@ impl Driver for Cuda {
         let _current = self.context.enter(RARE)?;
         let mut function = ptr::null_mut();
         // SAFETY: `function` outlives the call, the name ends in a NUL, the handle is alive.
-        unsafe {
-            self.api()
-                .cuModuleGetFunction(&mut function, module(handle), name.as_ptr())
-        }?;
+        unsafe { self.api().cuModuleGetFunction(&mut function, module(handle), name.as_ptr()) }?;
         Ok(FunctionHandle::new(to_raw(function)))
     }
 

@@ -74,10 +74,7 @@ impl Context {
     /// in the process changes it without telling us.
     #[inline]
     pub(super) fn enter(&self, wants: Wants) -> DriverResult<Current> {
-        let mut current = Current {
-            pushed: None,
-            this_thread: PhantomData,
-        };
+        let mut current = Current { pushed: None, this_thread: PhantomData };
         if wants == Wants::Nothing {
             return Ok(current);
         }

@@ -52,11 +52,7 @@ pub(super) fn query(context: &Context, ordinal: usize) -> DriverResult<DeviceInf
 fn read_attribute(context: &Context, attribute: Attribute) -> DriverResult<u32> {
     let mut value = 0;
     // SAFETY: `value` outlives the call.
-    unsafe {
-        context
-            .api()
-            .cuDeviceGetAttribute(&mut value, attribute, context.device())
-    }?;
+    unsafe { context.api().cuDeviceGetAttribute(&mut value, attribute, context.device()) }?;
     Ok(unsigned(value))
 }
 
@@ -86,11 +82,7 @@ fn priorities(context: &Context) -> DriverResult<(i32, i32)> {
     let _current = context.enter(RARE)?;
     let (mut least, mut most) = (0, 0);
     // SAFETY: both locals outlive the call.
-    unsafe {
-        context
-            .api()
-            .cuCtxGetStreamPriorityRange(&mut least, &mut most)
-    }?;
+    unsafe { context.api().cuCtxGetStreamPriorityRange(&mut least, &mut most) }?;
     Ok((least, most))
 }
 

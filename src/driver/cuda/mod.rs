@@ -39,11 +39,7 @@ pub(crate) fn open(ordinal: usize) -> DriverResult<Arc<dyn Driver>> {
         let _current = context.enter(context::RARE)?;
         Pool::create(context.api(), context.device())?
     };
-    Ok(Arc::new(Cuda {
-        info,
-        pool,
-        context,
-    }))
+    Ok(Arc::new(Cuda { info, pool, context }))
 }
 
 /// One CUDA device. Dropped by who has dropped all its handles; streams, events and modules that

@@ -16,15 +16,11 @@ const LOG_BYTES: usize = 8 * 1024;
 /// `cuModuleLoadDataEx`; wants the context current.
 pub(super) fn load(api: &Api, ptx: &CStr) -> DriverResult<CUmodule> {
     let mut log = vec![0_u8; LOG_BYTES];
-    let mut options = [
-        CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-        CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-    ];
+    let mut options =
+        [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     // The size is passed in the pointer's place, not behind it.
-    let mut values: [*mut c_void; 2] = [
-        log.as_mut_ptr().cast(),
-        ptr::without_provenance_mut(log.len()),
-    ];
+    let mut values: [*mut c_void; 2] =
+        [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len())];
     let mut module = ptr::null_mut();
     // SAFETY: all locals outlive the call; the image ends in a NUL; the log is as long as said,
     // and CUDA keeps none of the pointers.
@@ -50,8 +46,6 @@ pub(super) fn text(log: &[u8]) -> &str {
     match std::str::from_utf8(written) {
         Ok(text) => text.trim(),
         // A buffer that was too small may end inside a character.
-        Err(error) => str::from_utf8(&written[..error.valid_up_to()])
-            .unwrap_or_default()
-            .trim(),
+        Err(error) => str::from_utf8(&written[..error.valid_up_to()]).unwrap_or_default().trim(),
     }
 }

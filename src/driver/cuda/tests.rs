@@ -27,11 +27,7 @@ fn a_missing_library_or_device_is_an_error_that_can_be_formatted() {
     // SAFETY: only loads and closes the library.
     #[allow(unsafe_code)]
     let library = unsafe { cudarc::driver::sys::is_culib_present() };
-    for result in [
-        device_count().map(drop),
-        open(0).map(drop),
-        open(usize::MAX).map(drop),
-    ] {
+    for result in [device_count().map(drop), open(0).map(drop), open(usize::MAX).map(drop)] {
         match result {
             Err(error) if !library => {
                 assert_eq!(error.code(), DriverError::NO_LIBRARY);
@@ -59,11 +55,7 @@ fn stub_child() {
 
 #[test]
 fn an_empty_library_lacks_its_first_symbol() {
-    expect(
-        "empty",
-        Stub::new(13_000).without(SYMBOLS),
-        "cuDriverGetVersion 302",
-    );
+    expect("empty", Stub::new(13_000).without(SYMBOLS), "cuDriverGetVersion 302");
 }
 
 #[test]
@@ -83,25 +75,13 @@ fn an_old_driver_is_called_old_even_if_it_lacks_symbols() {
 
 #[test]
 fn the_toolkits_stub_library_is_an_error() {
-    expect(
-        "toolkit",
-        Stub::new(0).answering("cuDriverGetVersion", 34),
-        "cuDriverGetVersion 34",
-    );
+    expect("toolkit", Stub::new(0).answering("cuDriverGetVersion", 34), "cuDriverGetVersion 34");
 }
 
 #[test]
 fn no_device_and_codes_from_the_future_come_out_as_they_are() {
-    expect(
-        "no-device",
-        Stub::new(12_000).answering("cuInit", 100),
-        "cuInit 100",
-    );
-    expect(
-        "future",
-        Stub::new(12_000).answering("cuInit", 7_777),
-        "cuInit 7777",
-    );
+    expect("no-device", Stub::new(12_000).answering("cuInit", 100), "cuInit 100");
+    expect("future", Stub::new(12_000).answering("cuInit", 7_777), "cuInit 7777");
 }
 
 #[test]
@@ -145,11 +125,8 @@ fn stub_child_contexts() {
         let event = device.event_create(false);
         let query = event.as_ref().map(|event| device.event_query(event));
         let query = format!("{:?}", query.unwrap());
-        said += &format!(
-            "; stream {stream}, event {}, query {query}, {}",
-            outcome(event),
-            current()
-        );
+        said +=
+            &format!("; stream {stream}, event {}, query {query}, {}", outcome(event), current());
     }
     println!("{OUTCOME}{said}");
 }

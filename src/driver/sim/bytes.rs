@@ -61,11 +61,7 @@ impl Bytes {
 
     /// Address of `len` bytes from `offset` on.
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
-        debug_assert!(
-            offset
-                .checked_add(len)
-                .is_some_and(|end| end <= self.layout.size())
-        );
+        debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.layout.size()));
         // SAFETY: ranges are only made by `Block::range` and `Pinned::range`, which keep them
         // inside.
         unsafe { self.ptr.add(offset) }
@@ -91,10 +87,7 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn new(len: usize) -> Arc<Self> {
-        Arc::new(Block {
-            len,
-            bytes: OnceLock::new(),
-        })
+        Arc::new(Block { len, bytes: OnceLock::new() })
     }
 
     /// `None` where it is not all inside.
@@ -119,10 +112,7 @@ pub(super) struct DeviceRange {
 impl DeviceRange {
     /// Host address of the bytes; `None` where the host has no memory for the block.
     pub(super) fn pointer(&self, _: &Executing) -> Option<NonNull<u8>> {
-        let bytes = self
-            .block
-            .bytes
-            .get_or_init(|| Bytes::poisoned(self.block.len));
+        let bytes = self.block.bytes.get_or_init(|| Bytes::poisoned(self.block.len));
         bytes.as_ref().map(|bytes| bytes.at(self.offset, self.len))
     }
 }
@@ -138,11 +128,7 @@ pub(super) struct Pinned {
 
 impl Pinned {
     pub(super) fn new(len: usize) -> Option<Arc<Self>> {
-        Some(Arc::new(Pinned {
-            bytes: Bytes::poisoned(len)?,
-            len,
-            freed: AtomicBool::new(false),
-        }))
+        Some(Arc::new(Pinned { bytes: Bytes::poisoned(len)?, len, freed: AtomicBool::new(false) }))
     }
 
     pub(super) fn address(&self) -> NonNull<u8> {

@@ -211,12 +211,7 @@ impl Simulator {
     /// Bytes of device memory allocated, in units of 256. A free counts when its stream comes to
     /// it.
     pub fn live_device_bytes(&self) -> u64 {
-        self.machine
-            .lock()
-            .devices
-            .iter()
-            .map(|device| device.memory.live())
-            .sum()
+        self.machine.lock().devices.iter().map(|device| device.memory.live()).sum()
     }
 
     /// Bytes of page-locked memory allocated.
@@ -231,10 +226,7 @@ impl Simulator {
         let idle = |state: &State| state.permit.is_none() && state.settled();
         let mut state = self.machine.wait_until(self.machine.lock(), idle);
         let op = state.ops().find(&wanted)?;
-        state.permit = Some(Permit {
-            seq: op.id,
-            ran: None,
-        });
+        state.permit = Some(Permit { seq: op.id, ran: None });
         self.machine.release(state);
 
         let known = |state: &State| state.permit.as_ref().is_none_or(|p| p.ran.is_some());

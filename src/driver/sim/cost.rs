@@ -52,18 +52,15 @@ impl CostModel {
     }
 
     pub(super) fn h2d(&self, bytes: u64) -> u64 {
-        self.copy_latency_ns
-            .saturating_add(time(bytes, self.h2d_bytes_per_second))
+        self.copy_latency_ns.saturating_add(time(bytes, self.h2d_bytes_per_second))
     }
 
     pub(super) fn d2h(&self, bytes: u64) -> u64 {
-        self.copy_latency_ns
-            .saturating_add(time(bytes, self.d2h_bytes_per_second))
+        self.copy_latency_ns.saturating_add(time(bytes, self.d2h_bytes_per_second))
     }
 
     pub(super) fn d2d(&self, bytes: u64) -> u64 {
-        self.copy_latency_ns
-            .saturating_add(time(bytes, self.d2d_bytes_per_second))
+        self.copy_latency_ns.saturating_add(time(bytes, self.d2d_bytes_per_second))
     }
 
     pub(super) fn fill(&self, bytes: u64) -> u64 {

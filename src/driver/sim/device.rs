@@ -51,16 +51,7 @@ pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
     };
     let simulator = Simulator::new(Arc::clone(&machine));
     let (cost, queue_limit) = (options.cost, options.queue_limit);
-    (
-        Arc::new(SimDriver {
-            machine,
-            device: 0,
-            info,
-            cost,
-            queue_limit,
-        }),
-        simulator,
-    )
+    (Arc::new(SimDriver { machine, device: 0, info, cost, queue_limit }), simulator)
 }
 
 /// One device of a simulated machine.
@@ -91,13 +82,7 @@ impl SimDriver {
             _ => self.cost.copy_call_ns,
         };
         entered
-            .enqueue_work(
-                stream.raw(),
-                Item::Work(work),
-                facts,
-                self.queue_limit,
-                host_ns,
-            )
+            .enqueue_work(stream.raw(), Item::Work(work), facts, self.queue_limit, host_ns)
             .map_err(|(error, item)| {
                 discard(item);
                 error
@@ -107,9 +92,7 @@ impl SimDriver {
     /// Whether a launch is one the device can take.
     fn accepts(&self, launch: &Launch<'_>) -> bool {
         let fits = |size: [u32; 3], limit: [u32; 3]| {
-            size.iter()
-                .zip(limit)
-                .all(|(&size, limit)| (1..=limit).contains(&size))
+            size.iter().zip(limit).all(|(&size, limit)| (1..=limit).contains(&size))
         };
         fits(launch.grid, self.info.max_grid)
             && fits(launch.block, self.info.max_block)
@@ -119,8 +102,7 @@ impl SimDriver {
 }
 
 fn product(size: [u32; 3]) -> u64 {
-    size.iter()
-        .fold(1, |all, &one| all.saturating_mul(u64::from(one)))
+    size.iter().fold(1, |all, &one| all.saturating_mul(u64::from(one)))
 }
 
 fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
@@ -131,14 +113,7 @@ fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
         SimOpKind::CopyD2D => ("copy_d2d", SimEngine::CopyD2D, cost.d2d(bytes)),
         SimOpKind::Fill | SimOpKind::Kernel => ("fill", SimEngine::CopyD2D, cost.fill(bytes)),
     };
-    Facts {
-        kind,
-        name,
-        bytes,
-        engine,
-        share: Share::One,
-        duration,
-    }
+    Facts { kind, name, bytes, engine, share: Share::One, duration }
 }
 
 impl Drop for SimDriver {
@@ -185,13 +160,7 @@ impl Driver for SimDriver {
     fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
         let mut entered = self.enter("cuEventCreate")?;
         let id = entered.state.number();
-        entered.state.events.insert(
-            id,
-            Event {
-                timed,
-                latest: None,
-            },
-        );
+        entered.state.events.insert(id, Event { timed, latest: None });
         Ok(EventHandle::new(id))
     }
 
@@ -235,11 +204,7 @@ impl Driver for SimDriver {
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
         let entered = self.enter("cuEventElapsedTime")?;
         let time = |event: &EventHandle| {
-            let event = entered
-                .state
-                .events
-                .get(&event.raw())
-                .filter(|event| event.timed);
+            let event = entered.state.events.get(&event.raw()).filter(|event| event.timed);
             let recording = event.and_then(|event| event.latest.as_ref());
             let recording = recording.ok_or_else(|| entered.error(INVALID_HANDLE))?;
             recording.reached().ok_or_else(|| entered.error(NOT_READY))
@@ -297,9 +262,7 @@ impl Driver for SimDriver {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         if Arc::strong_count(&block) > 1 {
-            entered
-                .state
-                .report(Violation::PinnedFreedInUse { bytes: block.len() });
+            entered.state.report(Violation::PinnedFreedInUse { bytes: block.len() });
         }
         drop(entered);
         drop(block);
@@ -319,12 +282,7 @@ impl Driver for SimDriver {
             Some(src) => Work::Upload { dst, src },
             None => return Err(entered.error(DriverError::INVALID_VALUE)),
         };
-        self.submit(
-            entered,
-            stream,
-            work,
-            copy_facts(SimOpKind::CopyH2D, bytes, &self.cost),
-        )
+        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyH2D, bytes, &self.cost))
     }
 
     unsafe fn copy_d2h(
@@ -340,12 +298,7 @@ impl Driver for SimDriver {
             Some(dst) => Work::Download { dst, src },
             None => return Err(entered.error(DriverError::INVALID_VALUE)),
         };
-        self.submit(
-            entered,
-            stream,
-            work,
-            copy_facts(SimOpKind::CopyD2H, bytes, &self.cost),
-        )
+        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyD2H, bytes, &self.cost))
     }
 
     unsafe fn copy_d2d(
@@ -357,21 +310,10 @@ impl Driver for SimDriver {
     ) -> DriverResult<()> {
         let mut entered = self.enter("cuMemcpyDtoDAsync")?;
         if dst.0.abs_diff(src.0) < bytes as u64 {
-            entered
-                .state
-                .report(Violation::OverlappingCopy { src, dst });
+            entered.state.report(Violation::OverlappingCopy { src, dst });
         }
-        let work = if bytes == 0 {
-            Work::Nothing
-        } else {
-            Work::Copy { dst, src, bytes }
-        };
-        self.submit(
-            entered,
-            stream,
-            work,
-            copy_facts(SimOpKind::CopyD2D, bytes, &self.cost),
-        )
+        let work = if bytes == 0 { Work::Nothing } else { Work::Copy { dst, src, bytes } };
+        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyD2D, bytes, &self.cost))
     }
 
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
@@ -384,24 +326,12 @@ impl Driver for SimDriver {
                 fill.rows <= 1
                     || (fill.pitch >= fill.columns * unit && fill.pitch.is_multiple_of(unit))
             });
-        let bytes = fill
-            .columns
-            .checked_mul(unit)
-            .and_then(|row| row.checked_mul(fill.rows));
+        let bytes = fill.columns.checked_mul(unit).and_then(|row| row.checked_mul(fill.rows));
         let (true, Some(bytes)) = (valid, bytes) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
-        let work = if extent == Some(0) {
-            Work::Nothing
-        } else {
-            Work::Fill(fill)
-        };
-        self.submit(
-            entered,
-            stream,
-            work,
-            copy_facts(SimOpKind::Fill, bytes, &self.cost),
-        )
+        let work = if extent == Some(0) { Work::Nothing } else { Work::Fill(fill) };
+        self.submit(entered, stream, work, copy_facts(SimOpKind::Fill, bytes, &self.cost))
     }
 
     fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle> {
@@ -446,13 +376,8 @@ impl Driver for SimDriver {
                 return Err(entered.error(DriverError::INVALID_VALUE));
             }
         }
-        let twin = launch
-            .twin
-            .ok_or_else(|| DriverError::new(CALL, NOT_SUPPORTED))?;
-        let work = Work::Kernel {
-            accesses: launch.accesses.to_vec(),
-            job: twin(),
-        };
+        let twin = launch.twin.ok_or_else(|| DriverError::new(CALL, NOT_SUPPORTED))?;
+        let work = Work::Kernel { accesses: launch.accesses.to_vec(), job: twin() };
         let touched = launch.accesses.iter().map(|access| access.bytes as u64);
         let bytes = touched.fold(0, u64::saturating_add);
         let threads = product(launch.grid).saturating_mul(product(launch.block));
@@ -463,11 +388,7 @@ impl Driver for SimDriver {
             bytes,
             engine: SimEngine::Compute,
             // Kernels that fill the device do not get faster beside each other.
-            share: if threads >= resident / 2 {
-                Share::All
-            } else {
-                Share::One
-            },
+            share: if threads >= resident / 2 { Share::All } else { Share::One },
             duration: self.cost.kernel(launch.cost, bytes),
         };
         match self.machine.again(self.device, CALL) {

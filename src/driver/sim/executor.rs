@@ -21,15 +21,13 @@ const UNKNOWN: u32 = 999;
 /// Called once for each machine, with the lock held.
 pub(super) fn start(machine: &Arc<Machine>) -> io::Result<()> {
     let machine = Arc::clone(machine);
-    thread::Builder::new()
-        .name("headwater-sim".into())
-        .spawn(move || {
-            machine.set_executor();
-            // SAFETY: this is the executor thread, of which `State::executor_started` allows one.
-            let mut executing = unsafe { Executing::new() };
-            let _ended = Ended(&machine);
-            run(&machine, &mut executing);
-        })?;
+    thread::Builder::new().name("headwater-sim".into()).spawn(move || {
+        machine.set_executor();
+        // SAFETY: this is the executor thread, of which `State::executor_started` allows one.
+        let mut executing = unsafe { Executing::new() };
+        let _ended = Ended(&machine);
+        run(&machine, &mut executing);
+    })?;
     Ok(())
 }
 

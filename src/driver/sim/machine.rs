@@ -104,12 +104,7 @@ impl Machine {
         let state = self.lock();
         match state.devices[device].failed {
             Some(code) => Err(DriverError::new(call, code)),
-            None => Ok(Entered {
-                machine: self,
-                state,
-                device,
-                call,
-            }),
+            None => Ok(Entered { machine: self, state, device, call }),
         }
     }
 }
@@ -163,9 +158,7 @@ impl Entered<'_> {
         }
         let device = self.device;
         let full = |state: &State| {
-            let unfinished = state
-                .stream(stream, device)
-                .map_or(0, |stream| stream.unfinished);
+            let unfinished = state.stream(stream, device).map_or(0, |stream| stream.unfinished);
             unfinished >= limit && state.devices[device].failed.is_none()
         };
         if full(&self.state) {

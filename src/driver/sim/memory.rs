@@ -86,9 +86,7 @@ impl DeviceMemory {
             Some(address) => address,
             None => {
                 let address = self.next;
-                self.next = address
-                    .checked_add(reserved)
-                    .filter(|&next| next <= self.end)?;
+                self.next = address.checked_add(reserved).filter(|&next| next <= self.end)?;
                 address
             }
         };
@@ -137,18 +135,10 @@ impl DeviceMemory {
 
     /// `bytes` is not 0.
     pub(super) fn find(&self, ptr: DevicePtr, bytes: usize) -> Result<DeviceRange, Missing> {
-        let (&base, live) = self
-            .blocks
-            .range(..=ptr.0)
-            .next_back()
-            .ok_or(Missing::Dead)?;
+        let (&base, live) = self.blocks.range(..=ptr.0).next_back().ok_or(Missing::Dead)?;
         let offset = usize::try_from(ptr.0 - base).map_err(|_| Missing::Dead)?;
         let range = live.block.range(offset, bytes).ok_or(Missing::Dead)?;
-        if live.reached {
-            Ok(range)
-        } else {
-            Err(Missing::Early)
-        }
+        if live.reached { Ok(range) } else { Err(Missing::Early) }
     }
 }
 
@@ -194,13 +184,8 @@ mod tests {
     #[test]
     fn the_last_freed_address_of_a_size_comes_back_first() {
         let mut memory = DeviceMemory::new(0, 1 << 20);
-        let got: Vec<_> = [300, 400, 300]
-            .map(|bytes| memory.alloc(bytes))
-            .into_iter()
-            .collect();
-        let [Some((a, _)), Some((b, _)), Some((c, _))] = got[..] else {
-            panic!("{got:?}")
-        };
+        let got: Vec<_> = [300, 400, 300].map(|bytes| memory.alloc(bytes)).into_iter().collect();
+        let [Some((a, _)), Some((b, _)), Some((c, _))] = got[..] else { panic!("{got:?}") };
         assert!(a.0 % 256 == 0 && b.0 % 256 == 0 && c.0 % 256 == 0);
         memory.free(a);
         memory.free(c);
@@ -223,26 +208,16 @@ mod tests {
     #[test]
     fn a_range_is_found_only_inside_one_reached_block() {
         let mut memory = DeviceMemory::new(1, 1 << 20);
-        let Some((ptr, allocation)) = memory.alloc(256) else {
-            panic!("no room")
-        };
-        let Some((next, other)) = memory.alloc(256) else {
-            panic!("no room")
-        };
+        let Some((ptr, allocation)) = memory.alloc(256) else { panic!("no room") };
+        let Some((next, other)) = memory.alloc(256) else { panic!("no room") };
         assert_eq!(next.0, ptr.0 + 256, "adjacent");
         assert_eq!(memory.find(ptr, 1).err(), Some(Missing::Early));
         memory.reach(ptr, allocation);
         memory.reach(next, other);
         assert!(memory.find(ptr, 256).is_ok());
         assert!(memory.find(DevicePtr(ptr.0 + 255), 1).is_ok());
-        assert_eq!(
-            memory.find(DevicePtr(ptr.0 + 255), 2).err(),
-            Some(Missing::Dead)
-        );
-        assert_eq!(
-            memory.find(DevicePtr(ptr.0 - 1), 1).err(),
-            Some(Missing::Dead)
-        );
+        assert_eq!(memory.find(DevicePtr(ptr.0 + 255), 2).err(), Some(Missing::Dead));
+        assert_eq!(memory.find(DevicePtr(ptr.0 - 1), 1).err(), Some(Missing::Dead));
         memory.free(ptr);
         assert_eq!(memory.find(ptr, 1).err(), Some(Missing::Dead));
     }

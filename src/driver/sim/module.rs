@@ -13,10 +13,7 @@ pub(super) struct Modules {
 
 impl Modules {
     pub(super) fn load(&mut self, handle: u64, kernels: Vec<String>) {
-        self.modules.insert(
-            handle,
-            kernels.into_iter().map(|name| (name, None)).collect(),
-        );
+        self.modules.insert(handle, kernels.into_iter().map(|name| (name, None)).collect());
     }
 
     /// False where there is no such module.
@@ -43,10 +40,7 @@ impl Modules {
 
 /// Names of the kernels in PTX text; `None` for what is no PTX (it has no `.version`).
 pub(super) fn kernels_of(ptx: &str) -> Option<Vec<String>> {
-    let code: String = ptx
-        .lines()
-        .flat_map(|line| [before_comment(line), "\n"])
-        .collect();
+    let code: String = ptx.lines().flat_map(|line| [before_comment(line), "\n"]).collect();
     let mut words = code.split_whitespace();
     let mut version = false;
     let mut kernels = Vec::new();

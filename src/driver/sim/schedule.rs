@@ -64,27 +64,15 @@ mod tests {
     use super::*;
 
     fn ready(control: &[(u64, u64)], work: &[(u64, u64)]) -> Ready {
-        Ready {
-            control: control.iter().copied().collect(),
-            work: work.iter().copied().collect(),
-        }
+        Ready { control: control.iter().copied().collect(), work: work.iter().copied().collect() }
     }
 
     #[test]
     fn eager_goes_by_the_order_enqueued() {
         let eager = Schedule::Eager;
-        assert_eq!(
-            eager.choose(&ready(&[(2, 9)], &[(1, 8)]), None),
-            Some(Next::Work(8))
-        );
-        assert_eq!(
-            eager.choose(&ready(&[(1, 9)], &[(2, 8)]), None),
-            Some(Next::Control(9))
-        );
-        assert_eq!(
-            eager.choose(&ready(&[(5, 9)], &[]), None),
-            Some(Next::Control(9))
-        );
+        assert_eq!(eager.choose(&ready(&[(2, 9)], &[(1, 8)]), None), Some(Next::Work(8)));
+        assert_eq!(eager.choose(&ready(&[(1, 9)], &[(2, 8)]), None), Some(Next::Control(9)));
+        assert_eq!(eager.choose(&ready(&[(5, 9)], &[]), None), Some(Next::Control(9)));
         assert_eq!(eager.choose(&ready(&[], &[]), None), None);
     }
 
@@ -92,10 +80,7 @@ mod tests {
     fn stepped_runs_no_work_but_what_is_permitted() {
         let stepped = Schedule::Stepped;
         assert_eq!(stepped.choose(&ready(&[], &[(1, 8)]), None), None);
-        assert_eq!(
-            stepped.choose(&ready(&[(2, 9)], &[(1, 8)]), None),
-            Some(Next::Control(9))
-        );
+        assert_eq!(stepped.choose(&ready(&[(2, 9)], &[(1, 8)]), None), Some(Next::Control(9)));
         let two = ready(&[], &[(1, 8), (2, 7)]);
         assert_eq!(stepped.choose(&two, Some(2)), Some(Next::Work(7)));
         assert_eq!(stepped.choose(&two, Some(3)), None, "it is not ready");

@@ -198,9 +198,7 @@ impl State {
 
     /// A stream whose handle is alive.
     pub(super) fn stream(&self, id: u64, device: usize) -> Option<&Stream> {
-        self.streams
-            .get(&id)
-            .filter(|stream| !stream.destroyed && stream.device == device)
+        self.streams.get(&id).filter(|stream| !stream.destroyed && stream.device == device)
     }
 
     /// The handle is gone; what is enqueued still runs. False where there was no such stream.
@@ -224,10 +222,7 @@ impl State {
 
     /// A recording that no stream has come to.
     pub(super) fn new_recording(&mut self) -> Arc<Recording> {
-        Arc::new(Recording {
-            id: self.number(),
-            reached: OnceLock::new(),
-        })
+        Arc::new(Recording { id: self.number(), reached: OnceLock::new() })
     }
 
     /// Puts an item at the end of a stream. `facts` where it is work.
@@ -240,14 +235,7 @@ impl State {
         stream.queue.push_back(Queued { seq, issued, item });
         if let Some(facts) = facts {
             stream.unfinished += 1;
-            self.pending.insert(
-                seq,
-                Pending {
-                    stream: id,
-                    issued,
-                    facts,
-                },
-            );
+            self.pending.insert(seq, Pending { stream: id, issued, facts });
         }
         if idle {
             self.look_at_head(id);
@@ -261,17 +249,10 @@ impl State {
         };
         match stream.queue.front() {
             None => self.reap(id),
-            Some(Queued {
-                seq,
-                item: Item::Work(_),
-                ..
-            }) => {
+            Some(Queued { seq, item: Item::Work(_), .. }) => {
                 self.ready.work.insert(*seq, id);
             }
-            Some(Queued {
-                item: Item::Wait(on),
-                ..
-            }) if on.reached().is_none() => {
+            Some(Queued { item: Item::Wait(on), .. }) if on.reached().is_none() => {
                 self.blocked.entry(on.id).or_default().push(id);
             }
             Some(Queued { seq, .. }) => {
@@ -323,10 +304,7 @@ impl State {
         self.ready.remove(seq);
         stream.running = true;
         self.running = Some(seq);
-        let name = self
-            .pending
-            .get(&seq)
-            .map_or("?", |pending| pending.facts.name);
+        let name = self.pending.get(&seq).map_or("?", |pending| pending.facts.name);
         match item {
             Item::Work(work) => Some((seq, stream.device, name, work)),
             _ => None,
@@ -337,17 +315,8 @@ impl State {
     pub(super) fn finish(&mut self, seq: u64, outcome: Result<(), Failure>, garbage: &mut Garbage) {
         self.running = None;
         // Nothing is placed before the call of the first operation not yet placed.
-        let floor = self
-            .pending
-            .values()
-            .next()
-            .map_or(self.host_now, |first| first.issued);
-        let Some(Pending {
-            stream: id,
-            issued,
-            facts,
-        }) = self.pending.remove(&seq)
-        else {
+        let floor = self.pending.values().next().map_or(self.host_now, |first| first.issued);
+        let Some(Pending { stream: id, issued, facts }) = self.pending.remove(&seq) else {
             return;
         };
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -358,14 +327,7 @@ impl State {
         let on = stream.device;
         match outcome {
             Ok(()) => {
-                let Facts {
-                    kind,
-                    name,
-                    bytes,
-                    engine,
-                    share,
-                    duration,
-                } = facts;
+                let Facts { kind, name, bytes, engine, share, duration } = facts;
                 let engines = &mut self.devices[on].engines;
                 engines.forget_before(floor);
                 let (start, end) = engines.place(engine, share, stream.end.max(issued), duration);
@@ -373,24 +335,13 @@ impl State {
                 if self.spans.len() == SPANS_KEPT {
                     self.spans.pop_front();
                 }
-                let span = SimSpan {
-                    id: seq,
-                    stream: id,
-                    kind,
-                    name,
-                    bytes,
-                    engine,
-                    start,
-                    end,
-                };
+                let span = SimSpan { id: seq, stream: id, kind, name, bytes, engine, start, end };
                 self.spans.push_back(span);
                 self.look_at_head(id);
             }
             Err(Failure { code, violation }) => {
                 self.fail(on, code, garbage);
-                violation
-                    .into_iter()
-                    .for_each(|violation| self.report(violation));
+                violation.into_iter().for_each(|violation| self.report(violation));
             }
         }
         if let Some(permit) = &mut self.permit
@@ -442,10 +393,7 @@ impl State {
 
     /// Operations that have not begun, in the order enqueued.
     pub(super) fn ops(&self) -> impl Iterator<Item = SimOp> {
-        let waiting = self
-            .pending
-            .iter()
-            .filter(|&(&seq, _)| self.running != Some(seq));
+        let waiting = self.pending.iter().filter(|&(&seq, _)| self.running != Some(seq));
         waiting.map(|(&seq, &Pending { stream, facts, .. })| SimOp {
             id: seq,
             stream,

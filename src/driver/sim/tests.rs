@@ -27,11 +27,7 @@ fn bench(options: SimOptions) -> Bench {
     let ptx = CString::new(".version 8.0\n.visible .entry kernel(\n)\n{\n}\n").unwrap();
     let module = driver.module_load(&ptx).unwrap();
     let function = driver.module_function(&module, c"kernel").unwrap();
-    Bench {
-        driver,
-        sim,
-        function,
-    }
+    Bench { driver, sim, function }
 }
 
 fn eager() -> Bench {
@@ -74,14 +70,7 @@ impl Bench {
 
     fn fill(&self, ptr: DevicePtr, value: u8, bytes: usize, stream: &StreamHandle) {
         let value = u32::from(value);
-        let fill = Fill {
-            dst: ptr,
-            unit: 1,
-            value,
-            columns: bytes,
-            rows: 1,
-            pitch: 0,
-        };
+        let fill = Fill { dst: ptr, unit: 1, value, columns: bytes, rows: 1, pitch: 0 };
         // SAFETY: as said at the impl.
         unsafe { self.driver.fill(fill, stream) }.unwrap();
     }
@@ -130,8 +119,7 @@ impl Bench {
         twin: impl Fn(&dyn TwinMemory) -> Result<(), TwinFault> + Clone + Send + 'static,
     ) {
         let twin = move || Box::new(twin.clone()) as TwinJob;
-        self.try_launch(&[], KernelCost::Nanoseconds(1_000), 1, stream, Some(&twin))
-            .unwrap();
+        self.try_launch(&[], KernelCost::Nanoseconds(1_000), 1, stream, Some(&twin)).unwrap();
     }
 
     /// What the device holds, read when all that runs by itself has run.
@@ -154,11 +142,7 @@ impl Bench {
     }
 
     fn pending(&self) -> Vec<(&'static str, u64, bool)> {
-        self.sim
-            .pending()
-            .iter()
-            .map(|op| (op.name, op.stream, op.runnable))
-            .collect()
+        self.sim.pending().iter().map(|op| (op.name, op.stream, op.runnable)).collect()
     }
 }
 
@@ -202,10 +186,7 @@ fn streams_are_not_ordered_unless_one_waits() {
     b.driver.stream_wait(&t, &written).unwrap();
     b.fill(ptr, 4, 4, &t);
     assert_eq!(b.sim.step_stream(t.raw()), None);
-    assert_eq!(
-        b.pending(),
-        [("fill", s.raw(), true), ("fill", t.raw(), false)]
-    );
+    assert_eq!(b.pending(), [("fill", s.raw(), true), ("fill", t.raw(), false)]);
     assert!(b.sim.step().is_some());
     assert!(b.sim.step_stream(t.raw()).is_some());
     assert_eq!(b.read(ptr, 4), [4; 4]);
@@ -227,10 +208,7 @@ fn a_wait_is_for_the_recording_there_was_at_the_call() {
 
     assert_eq!(b.sim.step_stream(t.raw()), None);
     b.sim.step_stream(s.raw());
-    assert!(
-        b.sim.step_stream(t.raw()).is_some(),
-        "the first recording was reached"
-    );
+    assert!(b.sim.step_stream(t.raw()).is_some(), "the first recording was reached");
     assert!(!b.done(&event), "a query is for the last recording");
     b.sim.step_stream(s.raw());
     assert!(b.done(&event));
@@ -325,18 +303,10 @@ fn an_illegal_address_ends_the_device_and_queries_fail() {
     }
     assert_eq!(code(b.driver.alloc(1, &s)), Some(700));
     assert_eq!(code(b.driver.host_alloc(1)), Some(700));
-    assert!(
-        b.driver
-            .event_query(&after)
-            .is_err_and(|error| error.is_sticky())
-    );
+    assert!(b.driver.event_query(&after).is_err_and(|error| error.is_sticky()));
     assert_eq!(b.pending(), [], "what was pending never runs");
     assert_eq!(b.sim.step(), None);
-    let illegal = Violation::IllegalAddress {
-        name: "fill",
-        ptr,
-        bytes: 17,
-    };
+    let illegal = Violation::IllegalAddress { name: "fill", ptr, bytes: 17 };
     assert_eq!(b.sim.violations(), [illegal]);
 }
 
@@ -349,14 +319,7 @@ fn memory_cannot_be_used_before_its_allocation() {
     let ptr = b.alloc(4, &s);
     b.fill(ptr, 1, 4, &t);
     b.sim.step_stream(t.raw());
-    assert_eq!(
-        b.sim.violations(),
-        [Violation::UseBeforeAlloc {
-            name: "fill",
-            ptr,
-            bytes: 4
-        }]
-    );
+    assert_eq!(b.sim.violations(), [Violation::UseBeforeAlloc { name: "fill", ptr, bytes: 4 }]);
     assert_eq!(code(b.driver.stream_create(0)), Some(700));
 }
 
@@ -367,10 +330,7 @@ fn a_twin_that_panics_ends_the_device() {
     b.launch(&s, |_| std::panic::resume_unwind(Box::new("on purpose")));
     b.sim.settle();
     assert_eq!(code(b.driver.event_create(false)), Some(719));
-    assert_eq!(
-        b.sim.violations(),
-        [Violation::TwinPanicked { name: "kernel" }]
-    );
+    assert_eq!(b.sim.violations(), [Violation::TwinPanicked { name: "kernel" }]);
 }
 
 #[test]
@@ -379,36 +339,21 @@ fn a_twin_sees_the_memory_its_launch_declared_and_no_other() {
     let s = b.stream();
     let (x, y) = (b.alloc(8, &s), b.alloc(8, &s));
     b.fill(x, 5, 8, &s);
-    let reads = [MemAccess {
-        ptr: x,
-        bytes: 8,
-        writes: false,
-    }];
+    let reads = [MemAccess { ptr: x, bytes: 8, writes: false }];
     let twin = move || -> TwinJob {
         Box::new(move |memory| {
             let at = memory.resolve(DevicePtr(x.0 + 2), 6).unwrap();
             // SAFETY: six bytes that the launch reads.
-            assert_eq!(
-                unsafe { std::slice::from_raw_parts(at.as_ptr(), 6) },
-                [5; 6]
-            );
+            assert_eq!(unsafe { std::slice::from_raw_parts(at.as_ptr(), 6) }, [5; 6]);
             assert!(memory.resolve(x, 9).is_none());
             assert!(memory.resolve(y, 0).is_some());
-            memory
-                .resolve(y, 1)
-                .map(drop)
-                .ok_or(TwinFault { ptr: y, bytes: 1 })
+            memory.resolve(y, 1).map(drop).ok_or(TwinFault { ptr: y, bytes: 1 })
         })
     };
-    b.try_launch(&reads, KernelCost::Unknown, 1, &s, Some(&twin))
-        .unwrap();
+    b.try_launch(&reads, KernelCost::Unknown, 1, &s, Some(&twin)).unwrap();
     b.sim.settle();
     assert_eq!(code(b.driver.event_create(false)), Some(700));
-    let illegal = Violation::IllegalAddress {
-        name: "kernel",
-        ptr: y,
-        bytes: 1,
-    };
+    let illegal = Violation::IllegalAddress { name: "kernel", ptr: y, bytes: 1 };
     assert_eq!(b.sim.violations(), [illegal]);
 }
 
@@ -417,11 +362,7 @@ fn a_launch_whose_write_overlaps_another_access_does_not_run() {
     let b = eager();
     let s = b.stream();
     let x = b.alloc(8, &s);
-    let access = |offset, writes| MemAccess {
-        ptr: DevicePtr(x.0 + offset),
-        bytes: 4,
-        writes,
-    };
+    let access = |offset, writes| MemAccess { ptr: DevicePtr(x.0 + offset), bytes: 4, writes };
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
     let twin = move || -> TwinJob {
@@ -436,17 +377,12 @@ fn a_launch_whose_write_overlaps_another_access_does_not_run() {
         [access(0, true), access(4, true)],
         [access(0, false), access(3, true)],
     ] {
-        b.try_launch(&accesses, KernelCost::Unknown, 1, &s, Some(&twin))
-            .unwrap();
+        b.try_launch(&accesses, KernelCost::Unknown, 1, &s, Some(&twin)).unwrap();
         b.sim.settle();
     }
     assert_eq!(count.load(Ordering::Relaxed), 2);
     let second = DevicePtr(x.0 + 3);
-    let overlap = Violation::OverlappingAccesses {
-        name: "kernel",
-        first: x,
-        second,
-    };
+    let overlap = Violation::OverlappingAccesses { name: "kernel", first: x, second };
     assert_eq!(b.sim.violations(), [overlap]);
     assert_eq!(code(b.driver.event_create(false)), Some(700));
 }
@@ -456,33 +392,18 @@ fn a_launch_is_refused_at_the_call_for_what_the_device_cannot_do() {
     let b = eager();
     let s = b.stream();
     let twin = || -> TwinJob { Box::new(|_| Ok(())) };
-    assert_eq!(
-        code(b.try_launch(&[], KernelCost::Unknown, 0, &s, Some(&twin))),
-        Some(1)
-    );
-    assert_eq!(
-        code(b.try_launch(&[], KernelCost::Unknown, 1, &s, None)),
-        Some(801)
-    );
+    assert_eq!(code(b.try_launch(&[], KernelCost::Unknown, 0, &s, Some(&twin))), Some(1));
+    assert_eq!(code(b.try_launch(&[], KernelCost::Unknown, 1, &s, None)), Some(801));
     let gone = StreamHandle::new(s.raw());
     b.driver.stream_destroy(s).unwrap();
-    assert_eq!(
-        code(b.try_launch(&[], KernelCost::Unknown, 1, &gone, Some(&twin))),
-        Some(400)
-    );
+    assert_eq!(code(b.try_launch(&[], KernelCost::Unknown, 1, &gone, Some(&twin))), Some(400));
     assert_eq!(code(b.driver.stream_destroy(gone)), Some(400));
-    assert_eq!(
-        code(b.driver.event_destroy(EventHandle::new(99))),
-        Some(400)
-    );
+    assert_eq!(code(b.driver.event_destroy(EventHandle::new(99))), Some(400));
     let ptx = CString::new(".visible .entry kernel()").unwrap();
     assert_eq!(code(b.driver.module_load(&ptx)), Some(218));
     let ptx = CString::new(".version 8.0").unwrap();
     let module = b.driver.module_load(&ptx).unwrap();
-    assert_eq!(
-        code(b.driver.module_function(&module, c"kernel")),
-        Some(500)
-    );
+    assert_eq!(code(b.driver.module_function(&module, c"kernel")), Some(500));
 }
 
 #[test]
@@ -509,10 +430,7 @@ fn a_full_queue_blocks_the_call_until_an_operation_has_run() {
         }
         b.sim.step_stream(t.raw());
         thread::sleep(Duration::from_millis(20));
-        assert!(
-            !returned.load(Ordering::Acquire),
-            "another stream's operation makes no room"
-        );
+        assert!(!returned.load(Ordering::Acquire), "another stream's operation makes no room");
         b.sim.step_stream(s.raw());
         fourth.join().unwrap();
     });
@@ -533,19 +451,13 @@ fn a_pipeline_on_two_streams_overlaps_to_the_nanosecond() {
     for s in &streams {
         let ptr = b.alloc(BYTES, s);
         b.up(ptr, host, BYTES, s);
-        b.try_launch(&[], KernelCost::Nanoseconds(KERNEL), 4_096, s, Some(&twin))
-            .unwrap();
+        b.try_launch(&[], KernelCost::Nanoseconds(KERNEL), 4_096, s, Some(&twin)).unwrap();
         b.down(host, ptr, BYTES, s);
     }
     // The host's clock: a copy call costs 1,300, a launch 3,000.
     assert_eq!(b.sim.host_now(), 2 * (1_300 + 3_000 + 1_300));
     assert_eq!(b.sim.run_all(), 6);
-    let spans: Vec<_> = b
-        .sim
-        .timeline()
-        .iter()
-        .map(|s| (s.engine, s.start, s.end))
-        .collect();
+    let spans: Vec<_> = b.sim.timeline().iter().map(|s| (s.engine, s.start, s.end)).collect();
     let (h2d, d2h, compute) = (SimEngine::CopyH2D, SimEngine::CopyD2H, SimEngine::Compute);
     let up = [1_300 + UP, 1_300 + 2 * UP];
     let kernel = [up[0] + KERNEL, up[0] + 2 * KERNEL];
@@ -577,19 +489,11 @@ fn small_kernels_run_beside_each_other_and_a_wait_moves_the_start() {
     let spans: Vec<_> = b.sim.timeline().iter().map(|s| (s.start, s.end)).collect();
     assert_eq!(spans, [(3_000, 4_000), (6_000, 7_000), (9_000, 10_000)]);
     let elapsed = b.driver.event_elapsed(&start, &end).unwrap();
-    assert_eq!(
-        elapsed,
-        Duration::from_nanos(6_000),
-        "the record was made at 6,000"
-    );
+    assert_eq!(elapsed, Duration::from_nanos(6_000), "the record was made at 6,000");
     let last = b.record(&t);
     b.sim.settle();
     assert!(b.done(&last));
-    assert_eq!(
-        b.sim.host_now(),
-        10_000,
-        "seen finished, so it is at least that late"
-    );
+    assert_eq!(b.sim.host_now(), 10_000, "seen finished, so it is at least that late");
 }
 
 #[test]
@@ -614,26 +518,12 @@ fn copies_and_fills_move_the_bytes_they_name() {
     let host = b.driver.host_alloc(8).unwrap();
     let (x, y) = (b.alloc(8, &s), b.alloc(12, &s));
     let value = 0x0403_0201;
-    let fill = Fill {
-        dst: x,
-        unit: 4,
-        value,
-        columns: 2,
-        rows: 1,
-        pitch: 0,
-    };
+    let fill = Fill { dst: x, unit: 4, value, columns: 2, rows: 1, pitch: 0 };
     // SAFETY: inside `x`, in stream order.
     unsafe { b.driver.fill(fill, &s) }.unwrap();
     b.down(host, x, 8, &s);
     b.copy(y, DevicePtr(x.0 + 1), 7, &s);
-    let fill = Fill {
-        dst: y,
-        unit: 2,
-        value: 0xFFEE,
-        columns: 1,
-        rows: 3,
-        pitch: 4,
-    };
+    let fill = Fill { dst: y, unit: 2, value: 0xFFEE, columns: 1, rows: 3, pitch: 4 };
     // SAFETY: inside `y`, in stream order.
     unsafe { b.driver.fill(fill, &s) }.unwrap();
     b.up(DevicePtr(x.0 + 4), host, 2, &s);
@@ -641,29 +531,17 @@ fn copies_and_fills_move_the_bytes_they_name() {
     assert_eq!(b.host(host, 8), [1, 2, 3, 4, 1, 2, 3, 4]);
     assert_eq!(
         b.read(y, 12),
-        [
-            0xEE, 0xFF, 4, 1, 0xEE, 0xFF, 4, POISON, 0xEE, 0xFF, POISON, POISON
-        ]
+        [0xEE, 0xFF, 4, 1, 0xEE, 0xFF, 4, POISON, 0xEE, 0xFF, POISON, POISON]
     );
     assert_eq!(b.read(x, 8), [1, 2, 3, 4, 1, 2, 3, 4]);
     for fill in [
         Fill { unit: 3, ..fill },
         Fill { pitch: 1, ..fill },
-        Fill {
-            columns: usize::MAX,
-            ..fill
-        },
-        Fill {
-            dst: DevicePtr(y.0 + 1),
-            ..fill
-        },
+        Fill { columns: usize::MAX, ..fill },
+        Fill { dst: DevicePtr(y.0 + 1), ..fill },
     ] {
         // SAFETY: refused.
-        assert_eq!(
-            code(unsafe { b.driver.fill(fill, &s) }),
-            Some(1),
-            "{fill:?}"
-        );
+        assert_eq!(code(unsafe { b.driver.fill(fill, &s) }), Some(1), "{fill:?}");
     }
 }
 
@@ -683,20 +561,11 @@ fn page_locked_memory_freed_under_a_pending_copy_is_reported_and_not_touched() {
     unsafe { b.driver.host_free(host) }.unwrap();
     assert_eq!(b.sim.live_pinned_bytes(), 0);
     // SAFETY: refused at the call.
-    assert_eq!(
-        code(unsafe { b.driver.copy_h2d(ptr, host, 64, &s) }),
-        Some(1)
-    );
+    assert_eq!(code(unsafe { b.driver.copy_h2d(ptr, host, 64, &s) }), Some(1));
     assert!(b.sim.step().is_some());
     assert_eq!(code(b.driver.event_create(false)), Some(700));
-    let freed = Violation::FreedPinned {
-        name: "copy_h2d",
-        bytes: 64,
-    };
-    assert_eq!(
-        b.sim.violations(),
-        [Violation::PinnedFreedInUse { bytes: 64 }, freed]
-    );
+    let freed = Violation::FreedPinned { name: "copy_h2d", bytes: 64 };
+    assert_eq!(b.sim.violations(), [Violation::PinnedFreedInUse { bytes: 64 }, freed]);
 }
 
 #[test]
@@ -726,8 +595,7 @@ fn a_twin_that_drives_the_simulator_does_not_hang() {
     let sim = b.sim.clone();
     b.launch(&s, move |_| {
         sim.settle();
-        told.send((sim.step().is_none(), sim.pending().len()))
-            .unwrap();
+        told.send((sim.step().is_none(), sim.pending().len())).unwrap();
         Ok(())
     });
     assert_eq!(heard.recv().unwrap(), (true, 0));

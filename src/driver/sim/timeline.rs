@@ -79,12 +79,7 @@ impl Engines {
 
     /// Says that nothing will be placed before `time` any more.
     pub(super) fn forget_before(&mut self, time: u64) {
-        for engine in [
-            &mut self.h2d,
-            &mut self.d2h,
-            &mut self.d2d,
-            &mut self.compute,
-        ] {
+        for engine in [&mut self.h2d, &mut self.d2h, &mut self.d2d, &mut self.compute] {
             engine.forget_before(time);
         }
     }
@@ -102,11 +97,7 @@ struct Engine {
 
 impl Engine {
     fn new(slots: u32) -> Self {
-        Engine {
-            slots,
-            taken: BTreeMap::new(),
-            floor: 0,
-        }
+        Engine { slots, taken: BTreeMap::new(), floor: 0 }
     }
 
     /// `slots` is at most the engine's.
@@ -154,11 +145,7 @@ impl Engine {
         }
         // Inside, neighbours differ as before; at the edges they may have become equal.
         for edge in [start, end] {
-            let before = self
-                .taken
-                .range(..edge)
-                .next_back()
-                .map_or(0, |(_, &taken)| taken);
+            let before = self.taken.range(..edge).next_back().map_or(0, |(_, &taken)| taken);
             if self.taken.get(&edge) == Some(&before) {
                 self.taken.remove(&edge);
             }
@@ -180,10 +167,7 @@ impl Engine {
     }
 
     fn step_at(&self, time: u64) -> Option<(u64, u32)> {
-        self.taken
-            .range(..=time)
-            .next_back()
-            .map(|(&at, &taken)| (at, taken))
+        self.taken.range(..=time).next_back().map(|(&at, &taken)| (at, taken))
     }
 
     fn taken_at(&self, time: u64) -> u32 {
@@ -222,11 +206,7 @@ mod tests {
         assert_eq!(engine.place(0, 20, 1), (0, 20));
         assert_eq!(engine.place(0, 5, 1), (10, 15));
         assert_eq!(engine.place(0, 5, 2), (20, 25));
-        assert_eq!(
-            engine.place(0, 7, 1),
-            (25, 32),
-            "15..20 is too short and 20..25 taken"
-        );
+        assert_eq!(engine.place(0, 7, 1), (25, 32), "15..20 is too short and 20..25 taken");
         assert_eq!(engine.place(0, 5, 1), (15, 20));
     }
 
@@ -259,10 +239,7 @@ mod tests {
             assert_eq!(engine.place(i * 10, 5, 1), (i * 10, i * 10 + 5));
             assert!(engine.taken.len() <= STEPS_KEPT);
         }
-        assert!(
-            engine.place(0, 5, 1).0 > 900_000,
-            "forgotten gaps are not filled"
-        );
+        assert!(engine.place(0, 5, 1).0 > 900_000, "forgotten gaps are not filled");
     }
 
     #[test]

@@ -40,26 +40,11 @@ pub(super) enum Work {
 /// An operation that found its memory, ready to be run without the lock.
 pub(super) enum Prepared {
     Nothing,
-    Upload {
-        dst: DeviceRange,
-        src: PinnedRange,
-    },
-    Download {
-        dst: PinnedRange,
-        src: DeviceRange,
-    },
-    Copy {
-        dst: DeviceRange,
-        src: DeviceRange,
-    },
-    Fill {
-        dst: DeviceRange,
-        fill: Fill,
-    },
-    Kernel {
-        ranges: Vec<(DevicePtr, usize, DeviceRange)>,
-        job: TwinJob,
-    },
+    Upload { dst: DeviceRange, src: PinnedRange },
+    Download { dst: PinnedRange, src: DeviceRange },
+    Copy { dst: DeviceRange, src: DeviceRange },
+    Fill { dst: DeviceRange, fill: Fill },
+    Kernel { ranges: Vec<(DevicePtr, usize, DeviceRange)>, job: TwinJob },
 }
 
 /// Why an operation ended its device.
@@ -71,19 +56,13 @@ pub(super) struct Failure {
 
 impl Failure {
     fn illegal(violation: Violation) -> Self {
-        Failure {
-            code: ILLEGAL_ADDRESS,
-            violation: Some(violation),
-        }
+        Failure { code: ILLEGAL_ADDRESS, violation: Some(violation) }
     }
 }
 
 impl From<HostMemoryExhausted> for Failure {
     fn from(_: HostMemoryExhausted) -> Self {
-        Failure {
-            code: LAUNCH_FAILED,
-            violation: None,
-        }
+        Failure { code: LAUNCH_FAILED, violation: None }
     }
 }
 
@@ -113,10 +92,7 @@ impl Work {
             })
         };
         let live = |range: &PinnedRange| match range.is_freed() {
-            true => Err(Failure::illegal(Violation::FreedPinned {
-                name,
-                bytes: range.len(),
-            })),
+            true => Err(Failure::illegal(Violation::FreedPinned { name, bytes: range.len() })),
             false => Ok(()),
         };
         match self {
@@ -143,9 +119,7 @@ impl Work {
                 let touched = accesses.iter().filter(|access| access.bytes > 0);
                 let ranges = conflict(name, &accesses).map_or(Ok(()), |v| Err(Failure::illegal(v)));
                 let ranges = ranges.and_then(|()| {
-                    touched
-                        .map(|a| Ok((a.ptr, a.bytes, find(a.ptr, a.bytes)?)))
-                        .collect()
+                    touched.map(|a| Ok((a.ptr, a.bytes, find(a.ptr, a.bytes)?))).collect()
                 });
                 match ranges {
                     Ok(ranges) => Ok(Prepared::Kernel { ranges, job }),
@@ -164,14 +138,8 @@ fn conflict(name: &'static str, accesses: &[MemAccess]) -> Option<Violation> {
         a.bytes > 0 && b.bytes > 0 && a.ptr.0 < end(b) && b.ptr.0 < end(a)
     };
     accesses.iter().enumerate().find_map(|(i, a)| {
-        let b = accesses[i + 1..]
-            .iter()
-            .find(|b| (a.writes || b.writes) && overlap(a, b))?;
-        Some(Violation::OverlappingAccesses {
-            name,
-            first: a.ptr,
-            second: b.ptr,
-        })
+        let b = accesses[i + 1..].iter().find(|b| (a.writes || b.writes) && overlap(a, b))?;
+        Some(Violation::OverlappingAccesses { name, first: a.ptr, second: b.ptr })
     })
 }
 
@@ -183,26 +151,10 @@ impl Prepared {
             Prepared::Upload { dst, src } => Ok(upload(&dst, &src, executing)?),
             Prepared::Download { dst, src } => Ok(download(&dst, &src, executing)?),
             Prepared::Copy { dst, src } => Ok(copy(&dst, &src, executing)?),
-            Prepared::Fill {
-                dst,
-                fill:
-                    Fill {
-                        unit,
-                        value,
-                        columns,
-                        pitch,
-                        ..
-                    },
-            } => {
+            Prepared::Fill { dst, fill: Fill { unit, value, columns, pitch, .. } } => {
                 let unit = usize::from(unit);
                 let pattern = value.to_le_bytes();
-                Ok(fill(
-                    &dst,
-                    columns * unit,
-                    pitch,
-                    &pattern[..unit.min(4)],
-                    executing,
-                )?)
+                Ok(fill(&dst, columns * unit, pitch, &pattern[..unit.min(4)], executing)?)
             }
             Prepared::Kernel { ranges, job } => {
                 let granted = ranges
@@ -231,10 +183,7 @@ fn run_twin(name: &'static str, job: TwinJob, granted: &Granted) -> Result<(), F
         Err(payload) => {
             discard(payload);
             let violation = Some(Violation::TwinPanicked { name });
-            Err(Failure {
-                code: LAUNCH_FAILED,
-                violation,
-            })
+            Err(Failure { code: LAUNCH_FAILED, violation })
         }
     }
 }

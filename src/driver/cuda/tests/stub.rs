@@ -19,11 +19,7 @@ pub(super) struct Stub {
 
 impl Stub {
     pub(super) fn new(version: i32) -> Self {
-        Stub {
-            version,
-            missing: Vec::new(),
-            codes: Vec::new(),
-        }
+        Stub { version, missing: Vec::new(), codes: Vec::new() }
     }
 
     pub(super) fn without(mut self, symbols: &[&'static str]) -> Self {
@@ -41,11 +37,7 @@ impl Stub {
             "#![allow(non_snake_case, static_mut_refs)]\nstatic mut STACK: Vec<usize> = Vec::new();\n",
         );
         for symbol in SYMBOLS.iter().filter(|s| !self.missing.contains(s)) {
-            let code = self
-                .codes
-                .iter()
-                .find(|c| c.0 == *symbol)
-                .map_or(0, |c| c.1);
+            let code = self.codes.iter().find(|c| c.0 == *symbol).map_or(0, |c| c.1);
             let version = self.version;
             let (params, body) = match *symbol {
                 "cuDriverGetVersion" => ("v: *mut i32", format!("*v = {version};")),
@@ -71,20 +63,11 @@ impl Stub {
         let (source, library) = (folder.join("stub.rs"), folder.join("libcuda.so"));
         fs::write(&source, self.source()).unwrap();
         let output = Command::new("rustc")
-            .args([
-                "--edition=2024",
-                "--crate-type=cdylib",
-                "--crate-name=cuda",
-                "-o",
-            ])
+            .args(["--edition=2024", "--crate-type=cdylib", "--crate-name=cuda", "-o"])
             .args([&library, &source])
             .output()
             .ok()?;
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Some(())
     }
 
@@ -104,9 +87,7 @@ impl Stub {
             .unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let found = stdout
-            .lines()
-            .find_map(|line| Some(line.split_once(OUTCOME)?.1));
+        let found = stdout.lines().find_map(|line| Some(line.split_once(OUTCOME)?.1));
         assert_eq!(found, Some(outcome), "{stdout}\n{stderr}");
     }
 }

@@ -1,0 +1,53 @@
+//! The same chunked pipeline on one, two and four streams: how much of the copying hides behind
+//! the computing.
+//!
+//! 256 MiB of `f32` in 16 chunks of pinned memory on a GPU, less on the simulated device, whose
+//! times are virtual. Every element is checked after every run.
+
+#[path = "common/device.rs"]
+mod device;
+#[path = "common/kernels.rs"]
+mod kernels;
+#[path = "common/pipeline.rs"]
+mod pipeline;
+
+use headwater::Result;
+
+use pipeline::Pipeline;
+
+const CHUNKS: usize = 16;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let device = device::open()?;
+    let len = if device.info().simulated { 1 << 16 } else { 1 << 22 };
+    let kib = CHUNKS * len * size_of::<f32>() / 1024;
+    println!("{kib} KiB in {CHUNKS} chunks, pinned");
+
+    let mut pipeline = Pipeline::new(&device, CHUNKS, len, 4).await?;
+    pipeline.run(1).await?; // warm up
+    pipeline.check().await?;
+    let mut one_stream = None;
+    for streams in [1, 2, 4] {
+        let took = pipeline.run(streams).await?;
+        pipeline.check().await?;
+        let one_stream = *one_stream.get_or_insert(took);
+        let speedup = one_stream.as_secs_f64() / took.as_secs_f64();
+        println!("{streams} stream(s): {:.2} ms, {speedup:.2} times one", ms(took));
+    }
+
+    let kernels = pipeline.kernels_alone().await?;
+    let copies = pipeline.copies_alone().await?;
+    println!("kernels alone: {:.2} ms", ms(kernels));
+    println!("copies alone: {:.2} ms", ms(copies));
+    // Were up, work and down equally long, N chunks would take 3N steps on one stream and N + 2 on
+    // many. They are not: the longest stage is the bound.
+    let model = (3 * CHUNKS) as f64 / (CHUNKS + 2) as f64;
+    println!("model, stages of equal length: 3N / (N + 2) = {model:.2} times one stream");
+    println!("every element is right");
+    Ok(())
+}
+
+fn ms(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
