@@ -1,5 +1,4 @@
 //! Await GPU work.
-#![allow(dead_code)]
 
 mod buffer;
 mod builder;

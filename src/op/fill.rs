@@ -48,7 +48,9 @@ fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
     let dst_at = |offset: usize| crate::driver::DevicePtr(dst + offset as u64);
     // The whole range as a repetition of one unit.
     for unit in [1, 2, 4] {
-        if size % unit == 0 && (0..size).step_by(unit).all(|at| word(at, unit) == word(0, unit)) {
+        if size.is_multiple_of(unit)
+            && (0..size).step_by(unit).all(|at| word(at, unit) == word(0, unit))
+        {
             let columns = len * (size / unit);
             let (unit, value) = (unit as u8, word(0, unit));
             return SmallVec::from_iter([Fill {
@@ -62,13 +64,7 @@ fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
         }
     }
     // A column of each unit of the element, one row an element.
-    let unit = if size % 4 == 0 {
-        4
-    } else if size % 2 == 0 {
-        2
-    } else {
-        1
-    };
+    let unit = [4, 2, 1].into_iter().find(|unit| size.is_multiple_of(*unit)).unwrap_or(1);
     (0..size)
         .step_by(unit)
         .map(|at| Fill {

@@ -1,8 +1,5 @@
 //! The kernels that tests and benchmarks launch: those of the examples, and `kernels/probe.cu`.
-#![allow(
-    dead_code,
-    reason = "whoever includes this file uses some of the kernels"
-)]
+#![allow(dead_code, reason = "whoever includes this file uses some of the kernels")]
 
 #[path = "../../examples/common/kernels.rs"]
 pub(crate) mod pipeline;

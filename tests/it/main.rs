@@ -1,1 +1,4 @@
 //! One integration binary.
+
+mod kernels;
+mod twins;

@@ -17,10 +17,8 @@ fn bits(x: &[f32]) -> Vec<u32> {
 fn the_twin_of_work_equals_a_plain_loop() {
     for n in LENGTHS {
         let input = elements(n);
-        let plain: Vec<f32> = input
-            .iter()
-            .map(|x| (0..37).fold(*x, |v, _| v * 0.99 + 0.01))
-            .collect();
+        let plain: Vec<f32> =
+            input.iter().map(|x| (0..37).fold(*x, |v, _| v * 0.99 + 0.01)).collect();
         let mut output = vec![f32::NAN; n];
         work_on_host(&input, &mut output, 37);
         assert_eq!(bits(&output), bits(&plain), "{n} elements");
