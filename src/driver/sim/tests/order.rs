@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use super::{Bench, Schedule, SimOptions, bench, code, eager, stepped};
+use super::{Bench, Schedule, SimOptions, bench, bytes_at, code, eager, stepped};
 
 #[test]
 fn operations_of_one_stream_run_in_the_order_enqueued() {
@@ -149,7 +149,7 @@ fn a_full_queue_blocks_the_call_until_an_operation_has_run() {
             b.fill(ptr, 3, 4, &s);
             returned.store(true, Ordering::Release);
         });
-        while b.sim.blocked_calls() == 0 {
+        while b.sim.blocked_calls() == 0 && !returned.load(Ordering::Acquire) {
             thread::yield_now();
         }
         b.sim.step_stream(t.raw());
@@ -210,4 +210,41 @@ fn a_twin_that_drives_the_simulator_does_not_hang() {
         Ok(())
     });
     assert_eq!(heard.recv().unwrap(), (true, 0));
+}
+
+#[test]
+fn threads_that_enqueue_at_once_get_each_their_own_order() {
+    const ROUNDS: u8 = 200;
+    let b = bench(SimOptions::new().queue_limit(8));
+    thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let b = &b;
+            scope.spawn(move || {
+                let (s, t) = (b.stream(), b.stream());
+                let ptr = b.alloc(64, &s);
+                let event = b.event();
+                let mut pair = [&s, &t];
+                for round in 0..ROUNDS {
+                    b.fill(ptr, round ^ thread, 64, pair[0]);
+                    b.driver.event_record(&event, pair[0]).unwrap();
+                    b.driver.stream_wait(pair[1], &event).unwrap();
+                    pair.reverse();
+                }
+                let host = b.driver.host_alloc(64).unwrap();
+                b.down(host, ptr, 64, pair[0]);
+                b.free(ptr, pair[0]);
+                b.driver.event_record(&event, pair[0]).unwrap();
+                while !b.done(&event) {
+                    thread::yield_now();
+                }
+                assert_eq!(bytes_at(host, 64), [(ROUNDS - 1) ^ thread; 64]);
+                b.host_free(host);
+            });
+        }
+    });
+    assert_eq!(b.sim.violations(), []);
+    assert_eq!(
+        (b.sim.live_device_bytes(), b.sim.live_pinned_bytes()),
+        (0, 0)
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{SimEngine, code, stepped};
+use super::{SimEngine, code, eager, stepped};
 use crate::driver::{KernelCost, TwinJob};
 
 #[test]
@@ -76,4 +76,51 @@ fn small_kernels_run_beside_each_other_and_a_wait_moves_the_start() {
         10_000,
         "seen finished, so it is at least that late"
     );
+}
+
+#[test]
+fn what_waits_starts_when_the_recording_was_reached() {
+    let b = eager();
+    let (s, t) = (b.stream(), b.stream());
+    let twin = || -> TwinJob { Box::new(|_| Ok(())) };
+    b.try_launch(&[], KernelCost::Nanoseconds(50_000), 1, &s, Some(&twin))
+        .unwrap();
+    let end = b.record(&s);
+    b.driver.stream_wait(&t, &end).unwrap();
+    b.launch(&t, |_| Ok(()));
+    let last = b.record(&t);
+    b.sim.settle();
+    let spans: Vec<_> = b.sim.timeline().iter().map(|s| (s.start, s.end)).collect();
+    assert_eq!(spans, [(3_000, 53_000), (53_000, 54_000)]);
+    assert_eq!(
+        b.driver.event_elapsed(&end, &last).unwrap(),
+        Duration::from_nanos(1_000)
+    );
+    assert_eq!(b.driver.event_elapsed(&last, &end).unwrap(), Duration::ZERO);
+}
+
+#[test]
+fn an_operation_that_runs_later_starts_earlier_where_its_engine_stood_idle() {
+    let b = stepped();
+    let (s, t) = (b.stream(), b.stream());
+    let twin = || -> TwinJob { Box::new(|_| Ok(())) };
+    let long = |stream| {
+        b.try_launch(
+            &[],
+            KernelCost::Nanoseconds(50_000),
+            4_096,
+            stream,
+            Some(&twin),
+        )
+        .unwrap();
+    };
+    let ptr = b.alloc(4, &s);
+    b.fill(ptr, 1, 4, &s);
+    long(&s);
+    b.fill(ptr, 2, 4, &s);
+    b.fill(ptr, 3, 4, &t);
+    b.sim.run_all();
+    let starts: Vec<_> = b.sim.timeline().iter().map(|s| s.start).collect();
+    // Calls end at 1,300, 4,300, 5,600 and 6,900.
+    assert_eq!(starts, [1_300, 4_300, 54_300, 6_900]);
 }
