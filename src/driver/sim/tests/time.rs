@@ -124,3 +124,15 @@ fn an_operation_that_runs_later_starts_earlier_where_its_engine_stood_idle() {
     // Calls end at 1,300, 4,300, 5,600 and 6,900.
     assert_eq!(starts, [1_300, 4_300, 54_300, 6_900]);
 }
+
+#[test]
+fn an_operation_never_starts_before_its_call() {
+    let b = stepped();
+    let (s, t) = (b.stream(), b.stream());
+    b.launch(&s, |_| Ok(()));
+    b.launch(&t, |_| Ok(()));
+    b.sim.step_stream(t.raw());
+    b.sim.step_stream(s.raw());
+    let starts: Vec<_> = b.sim.timeline().iter().map(|s| s.start).collect();
+    assert_eq!(starts, [6_000, 3_000]);
+}
