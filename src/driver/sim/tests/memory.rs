@@ -1,5 +1,7 @@
 //! Device memory and page-locked memory.
 
+use std::ptr::NonNull;
+
 use super::{Fill, POISON, SimOptions, Violation, bench, bytes_at, code, eager, stepped};
 use crate::driver::DevicePtr;
 
@@ -133,4 +135,48 @@ fn page_locked_memory_freed_under_a_pending_copy_is_reported_and_not_touched() {
         b.sim.violations(),
         [Violation::PinnedFreedInUse { bytes: 64 }, freed]
     );
+}
+
+#[test]
+fn a_copy_onto_itself_is_reported_and_moves_the_bytes_there_were() {
+    let b = eager();
+    let s = b.stream();
+    let ptr = b.alloc(8, &s);
+    b.fill(ptr, 1, 4, &s);
+    b.fill(DevicePtr(ptr.0 + 4), 2, 4, &s);
+    let dst = DevicePtr(ptr.0 + 2);
+    b.copy(dst, ptr, 6, &s);
+    assert_eq!(b.read(ptr, 8), [1, 1, 1, 1, 1, 1, 2, 2]);
+    assert_eq!(
+        b.sim.violations(),
+        [Violation::OverlappingCopy { src: ptr, dst }]
+    );
+}
+
+#[test]
+fn a_copy_of_nothing_needs_no_memory_and_runs_in_order() {
+    let b = stepped();
+    let s = b.stream();
+    b.up(DevicePtr(0), NonNull::dangling(), 0, &s);
+    b.down(NonNull::dangling(), DevicePtr(0), 0, &s);
+    b.copy(DevicePtr(0), DevicePtr(0), 0, &s);
+    b.fill(DevicePtr(0), 0, 0, &s);
+    let event = b.record(&s);
+    assert!(!b.done(&event));
+    assert_eq!(b.sim.run_all(), 4);
+    assert!(b.done(&event));
+    assert_eq!(b.sim.violations(), []);
+}
+
+#[test]
+fn a_copy_from_memory_that_is_not_page_locked_is_refused_at_the_call() {
+    let b = eager();
+    let s = b.stream();
+    let ptr = b.alloc(8, &s);
+    let host = b.driver.host_alloc(8).unwrap();
+    assert_eq!(code(b.try_up(ptr, host, 9, &s)), Some(1));
+    assert_eq!(code(b.try_up(ptr, NonNull::from(&0_u8), 1, &s)), Some(1));
+    b.sim.settle();
+    assert_eq!(b.sim.timeline(), []);
+    b.up(ptr, host, 8, &s);
 }
