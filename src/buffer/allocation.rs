@@ -44,10 +44,6 @@ impl Allocation {
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
-        &self.core
-    }
-
     pub(crate) fn ptr(&self) -> DevicePtr {
         self.ptr
     }

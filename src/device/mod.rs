@@ -62,7 +62,6 @@ pub(crate) struct Backend {
 pub(crate) struct DeviceCore {
     /// Among the devices this process opened, from 0.
     number: u32,
-    options: DeviceOptions,
     reactor: Arc<Reactor>,
     lanes: Lanes,
     streams: StreamPool,
@@ -88,7 +87,6 @@ impl Device {
         let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;
         let core = DeviceCore {
             number,
-            options,
             reactor,
             lanes,
             streams,

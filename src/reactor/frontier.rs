@@ -112,7 +112,7 @@ impl Gallop {
         Gallop { low: oldest, high: len, step: 1, asked_newest: false }
     }
 
-    /// The next index to query, or `None` when [`Gallop::finished`] is exact.
+    /// The next index to query, or `None` when the newest finished one is known.
     pub(super) fn next(&mut self) -> Option<usize> {
         if self.low + 1 >= self.high {
             return None;
@@ -134,11 +134,6 @@ impl Gallop {
             self.step = 1;
         }
     }
-
-    /// The newest index known to be finished.
-    pub(super) fn finished(&self) -> usize {
-        self.low
-    }
 }
 
 #[cfg(test)]
@@ -153,7 +148,7 @@ mod tests {
             assert!(index < len);
             gallop.answer(index, index < finished);
         }
-        assert_eq!(gallop.finished(), finished - 1, "of {len}");
+        assert_eq!(gallop.low, finished - 1, "of {len}");
         queries
     }
 

@@ -101,10 +101,6 @@ impl Lane {
         self.options.id
     }
 
-    pub(crate) fn priority(&self) -> i32 {
-        self.options.priority
-    }
-
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {
         &self.reactor
     }

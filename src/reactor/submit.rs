@@ -111,10 +111,6 @@ impl Lane {
 }
 
 impl<'l> Enqueue<'l> {
-    pub(crate) fn lane(&self) -> &'l Arc<Lane> {
-        self.lane
-    }
-
     pub(crate) fn driver(&self) -> &'l dyn Driver {
         &**self.lane.driver()
     }

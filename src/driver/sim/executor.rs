@@ -102,10 +102,7 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         let mut garbage = Garbage::default();
         let mut state = self.0.lock();
-        for device in 0..state.devices.len() {
-            state.fail(device, UNKNOWN, &mut garbage);
-        }
-        state.executor_ended = true;
+        state.end(UNKNOWN, &mut garbage);
         drop(state);
         drop_unlocked(self.0, garbage);
     }

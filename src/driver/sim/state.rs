@@ -385,6 +385,19 @@ impl State {
         self.blocked.retain(|_, waiting| !waiting.is_empty());
     }
 
+    /// The executor has ended, by itself or by a panic: nothing runs any more.
+    pub(super) fn end(&mut self, code: u32, garbage: &mut Garbage) {
+        for device in 0..self.devices.len() {
+            self.fail(device, code, garbage);
+        }
+        self.executor_ended = true;
+        self.running = None;
+        self.pending.clear();
+        if let Some(permit) = &mut self.permit {
+            permit.ran.get_or_insert(false);
+        }
+    }
+
     pub(super) fn report(&mut self, violation: Violation) {
         if self.violations.len() < VIOLATIONS_KEPT {
             self.violations.push(violation);

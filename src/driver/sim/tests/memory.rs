@@ -1,0 +1,144 @@
+//! Device memory and page-locked memory.
+
+use std::ptr::NonNull;
+
+use super::{Fill, POISON, SimOptions, Violation, bench, bytes_at, code, eager, stepped};
+use crate::driver::DevicePtr;
+
+#[test]
+fn memory_is_freed_in_stream_order_and_the_address_comes_back_poisoned() {
+    let b = stepped();
+    let s = b.stream();
+    let ptr = b.alloc(100, &s);
+    b.fill(ptr, 7, 100, &s);
+    b.free(ptr, &s);
+    assert_eq!(code(b.try_free(ptr, &s)), Some(1), "freed already");
+    b.sim.settle();
+    assert_eq!(b.sim.live_device_bytes(), 256);
+    assert_ne!(b.alloc(100, &s), ptr, "the fill has not run");
+    assert!(b.sim.step().is_some());
+    assert_eq!(b.sim.live_device_bytes(), 256, "the second block's");
+    let again = b.alloc(90, &s);
+    assert_eq!(again, ptr);
+    b.sim.settle();
+    assert_eq!(b.read(again, 90), [POISON; 90]);
+    assert_eq!(b.sim.violations(), []);
+}
+
+#[test]
+fn memory_runs_out_at_its_total() {
+    let b = bench(SimOptions::new().total_memory(1_024));
+    let s = b.stream();
+    let ptr = b.alloc(800, &s);
+    assert_eq!(b.driver.memory_free().unwrap(), 0);
+    assert_eq!(code(b.driver.alloc(1, &s)), Some(2));
+    assert_eq!(code(b.driver.alloc(0, &s)), Some(1));
+    b.free(ptr, &s);
+    b.sim.settle();
+    assert_eq!(b.driver.memory_free().unwrap(), 1_024);
+}
+
+#[test]
+fn memory_cannot_be_used_before_its_allocation() {
+    let b = stepped();
+    let (s, t) = (b.stream(), b.stream());
+    let other = b.alloc(4, &s);
+    b.fill(other, 1, 4, &s);
+    let ptr = b.alloc(4, &s);
+    b.fill(ptr, 1, 4, &t);
+    b.sim.step_stream(t.raw());
+    assert_eq!(b.sim.violations(), [Violation::UseBeforeAlloc { name: "fill", ptr, bytes: 4 }]);
+    assert_eq!(code(b.driver.stream_create(0)), Some(700));
+}
+
+#[test]
+fn copies_and_fills_move_the_bytes_they_name() {
+    let b = eager();
+    let s = b.stream();
+    let host = b.driver.host_alloc(8).unwrap();
+    let (x, y) = (b.alloc(8, &s), b.alloc(12, &s));
+    let value = 0x0403_0201;
+    let fill = Fill { dst: x, unit: 4, value, columns: 2, rows: 1, pitch: 0 };
+    b.try_fill(fill, &s).unwrap();
+    b.down(host, x, 8, &s);
+    b.copy(y, DevicePtr(x.0 + 1), 7, &s);
+    let fill = Fill { dst: y, unit: 2, value: 0xFFEE, columns: 1, rows: 3, pitch: 4 };
+    b.try_fill(fill, &s).unwrap();
+    b.up(DevicePtr(x.0 + 4), host, 2, &s);
+    b.sim.settle();
+    assert_eq!(bytes_at(host, 8), [1, 2, 3, 4, 1, 2, 3, 4]);
+    assert_eq!(
+        b.read(y, 12),
+        [0xEE, 0xFF, 4, 1, 0xEE, 0xFF, 4, POISON, 0xEE, 0xFF, POISON, POISON]
+    );
+    assert_eq!(b.read(x, 8), [1, 2, 3, 4, 1, 2, 3, 4]);
+    for fill in [
+        Fill { unit: 3, ..fill },
+        Fill { pitch: 1, ..fill },
+        Fill { columns: usize::MAX, ..fill },
+        Fill { dst: DevicePtr(y.0 + 1), ..fill },
+    ] {
+        assert_eq!(code(b.try_fill(fill, &s)), Some(1), "{fill:?}");
+    }
+}
+
+#[test]
+fn page_locked_memory_freed_under_a_pending_copy_is_reported_and_not_touched() {
+    let b = stepped();
+    let s = b.stream();
+    let host = b.driver.host_alloc(64).unwrap();
+    let other = b.driver.host_alloc(64).unwrap();
+    assert_eq!(bytes_at(host, 64), [POISON; 64]);
+    let ptr = b.alloc(64, &s);
+    b.up(ptr, host, 64, &s);
+    b.host_free(other);
+    assert_eq!(b.sim.violations(), []);
+    b.host_free(host);
+    assert_eq!(b.sim.live_pinned_bytes(), 0);
+    assert_eq!(code(b.try_up(ptr, host, 64, &s)), Some(1));
+    assert!(b.sim.step().is_some());
+    assert_eq!(code(b.driver.event_create(false)), Some(700));
+    let freed = Violation::FreedPinned { name: "copy_h2d", bytes: 64 };
+    assert_eq!(b.sim.violations(), [Violation::PinnedFreedInUse { bytes: 64 }, freed]);
+}
+
+#[test]
+fn a_copy_onto_itself_is_reported_and_moves_the_bytes_there_were() {
+    let b = eager();
+    let s = b.stream();
+    let ptr = b.alloc(8, &s);
+    b.fill(ptr, 1, 4, &s);
+    b.fill(DevicePtr(ptr.0 + 4), 2, 4, &s);
+    let dst = DevicePtr(ptr.0 + 2);
+    b.copy(dst, ptr, 6, &s);
+    assert_eq!(b.read(ptr, 8), [1, 1, 1, 1, 1, 1, 2, 2]);
+    assert_eq!(b.sim.violations(), [Violation::OverlappingCopy { src: ptr, dst }]);
+}
+
+#[test]
+fn a_copy_of_nothing_needs_no_memory_and_runs_in_order() {
+    let b = stepped();
+    let s = b.stream();
+    b.up(DevicePtr(0), NonNull::dangling(), 0, &s);
+    b.down(NonNull::dangling(), DevicePtr(0), 0, &s);
+    b.copy(DevicePtr(0), DevicePtr(0), 0, &s);
+    b.fill(DevicePtr(0), 0, 0, &s);
+    let event = b.record(&s);
+    assert!(!b.done(&event));
+    assert_eq!(b.sim.run_all(), 4);
+    assert!(b.done(&event));
+    assert_eq!(b.sim.violations(), []);
+}
+
+#[test]
+fn a_copy_from_memory_that_is_not_page_locked_is_refused_at_the_call() {
+    let b = eager();
+    let s = b.stream();
+    let ptr = b.alloc(8, &s);
+    let host = b.driver.host_alloc(8).unwrap();
+    assert_eq!(code(b.try_up(ptr, host, 9, &s)), Some(1));
+    assert_eq!(code(b.try_up(ptr, NonNull::from(&0_u8), 1, &s)), Some(1));
+    b.sim.settle();
+    assert_eq!(b.sim.timeline(), []);
+    b.up(ptr, host, 8, &s);
+}
