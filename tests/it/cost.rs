@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headwater::{Device, Result};
 
-use crate::common::{device_buffer, elements, own_device, until, wait};
+use crate::common::{device_buffer, elements, own_device, own_device_with, until, wait};
 use crate::kernels::increment;
 
 /// Event records of `launches` launches that nobody waits for, on memory that one stream uses, and
@@ -93,7 +93,8 @@ fn reactor_thread(device: &Device) -> Option<(String, u64)> {
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_runs_and_nothing_is_asked_when_idle() -> Result<()> {
-    let device = own_device();
+    // So that waiting takes the reactor's thread.
+    let device = own_device_with(|builder| builder.inline_spin(Duration::ZERO));
     assert_eq!(reactor_thread(&device), None, "nobody has waited yet");
     let mut x = device_buffer(&device, &[0u32; 64]);
     let held = increment(&mut x)?;

@@ -4,8 +4,6 @@
 //! every line at once, one after the other; what the program reads, midway and at the end, has to
 //! be what the model holds, and what the model knows to be unwritten has to be refused.
 
-use std::sync::Mutex;
-
 use headwater::{Completion, Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
