@@ -48,6 +48,14 @@ pub(super) fn scoped_lane(device: u32) -> Option<Arc<Lane>> {
     })
 }
 
+/// The innermost scope's stream on that device.
+pub(super) fn scoped_stream(device: u32) -> Option<Stream> {
+    FRAMES.with_borrow(|frames| {
+        let frame = frames.iter().rev().find(|f| f.stream.device_number() == device)?;
+        Some(frame.stream.clone())
+    })
+}
+
 /// The innermost scope of any device.
 pub(crate) fn current_frame() -> Option<Frame> {
     FRAMES.with_borrow(|frames| frames.last().cloned())
