@@ -140,6 +140,18 @@ fn the_innermost_scope_counts_and_the_outer_one_again_after_it() {
 }
 
 #[test]
+fn the_current_stream_of_a_scope_is_the_scopes_own_with_its_name_and_priority() {
+    let device = own_device();
+    let options = StreamOptions::new().priority(Priority::High).name("urgent");
+    let current = device.stream_with(options).in_scope(|| device.current_stream());
+    assert_eq!((current.priority(), current.name()), (Priority::High, Some("urgent")));
+    let held: Vec<_> = (0..15)
+        .map(|_| device.stream_with(StreamOptions::new().priority(Priority::High)))
+        .collect();
+    assert!(!held.iter().any(|other| other.same_stream(&current)), "lent out while it is held");
+}
+
+#[test]
 fn scopes_of_two_devices_do_not_hide_each_other() {
     let (one, two) = (eager(), eager());
     let (a, b) = (one.stream(), two.stream());

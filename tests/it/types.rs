@@ -72,8 +72,8 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     trait Ambiguous<A> {
         fn check() {}
     }
-    impl<T: ?Sized> Ambiguous<()> for T {}
-    impl<T: ?Sized + Clone> Ambiguous<u8> for T {}
+    impl<T> Ambiguous<()> for T {}
+    impl<T: Clone> Ambiguous<u8> for T {}
     <DeviceBuffer<f32> as Ambiguous<_>>::check();
     <HostBuffer<f32> as Ambiguous<_>>::check();
     <Completion as Ambiguous<_>>::check();
