@@ -7,7 +7,7 @@ use headwater::{Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
     Random, any_device, device_buffer, eager, elements, own_device_with, pinned_buffer, run_to_end,
-    sim, simulated_with, step_at_random, stepped, wait,
+    sim, simulated_with, step_at_random, stepped, until, wait,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -138,6 +138,29 @@ fn threads_that_read_at_once_all_see_what_is_being_written() -> Result<()> {
             assert_eq!(elements(y), [round; 256]);
         }
     }
+    Ok(())
+}
+
+#[test]
+fn threads_may_ask_for_one_stream_at_once() -> Result<()> {
+    let device = any_device();
+    let mut x = device_buffer(&device, &[0u32; 16]);
+    for _ in 0..200 {
+        // Each is held, so each has an event of its own.
+        let held: Vec<_> = (0..256).map(|_| increment(&mut x)).collect::<Result<_>>()?;
+        let start = Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    start.wait();
+                    for done in &held {
+                        until("finished", || done.is_finished().expect("asking"));
+                    }
+                });
+            }
+        });
+    }
+    assert_eq!(elements(&x), [51_200; 16]);
     Ok(())
 }
 
