@@ -96,7 +96,8 @@ struct Turn<'l>(&'l Lane);
 impl<'l> Turn<'l> {
     fn take(lane: &'l Lane) -> Option<Self> {
         let free = !lane.probing.swap(true, Acquire);
-        free.then_some(Turn(lane))
+        // Not `then_some`: the turn must not be made, and dropped, where it is another thread's.
+        free.then(|| Turn(lane))
     }
 }
 
