@@ -115,8 +115,12 @@ impl Future for Completion {
             return Poll::Ready(verdict);
         }
         this.waiter = Some(lane.register_waiter(this.seq, this.waiter, cx.waker().clone()));
-        // The frontier may have passed, or the device failed, before the waiter was there.
+        // The frontier may have passed, or the device failed, before the waiter was there. Nobody
+        // takes it out then: whoever looks after the lane would go on looking for its operation.
         if let Some(verdict) = this.verdict(lane) {
+            if let Some(key) = this.waiter.take() {
+                lane.remove_waiter(key);
+            }
             return Poll::Ready(verdict);
         }
         watch_here(lane, this.seq);
