@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 
 use headwater::{Completion, Device, DeviceBuffer, Result};
 
@@ -286,5 +286,50 @@ fn a_waker_may_enqueue_await_and_drop_whatever_it_likes() -> Result<()> {
     assert_eq!(last_op(sim(&device)).name, "copy_h2d");
     assert_eq!(elements(&x), [2; 64]);
     run_to_end(&device);
+    Ok(())
+}
+
+/// A waker that calls `on_clone` when it is cloned, and whose clones do nothing.
+#[allow(unsafe_code, reason = "the safe way to make a waker has no say in how it is cloned")]
+fn waker_with_a_clone(on_clone: &'static (dyn Fn() + Sync)) -> Waker {
+    type OnClone = &'static (dyn Fn() + Sync);
+    fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: `data` is the leaked box below.
+        unsafe { (*data.cast::<OnClone>())() };
+        RawWaker::new(Waker::noop().data(), Waker::noop().vtable())
+    }
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
+    let data: *const OnClone = Box::leak(Box::new(on_clone));
+    // SAFETY: the functions of the table are safe to call from any thread with this `data`, which
+    // is never freed.
+    unsafe { Waker::from_raw(RawWaker::new(data.cast(), &VTABLE)) }
+}
+
+#[test]
+fn one_who_is_told_while_registering_and_stays_around_holds_nobody_up() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut told = increment(&mut x)?;
+    let stream = device.current_stream();
+    let mut others = [stream.synchronize(), stream.synchronize()];
+    // Between the last look and the registration, the work runs and another thread sees that.
+    let (simulator, other) = (sim(&device).clone(), stream.synchronize());
+    let waker = waker_with_a_clone(Box::leak(Box::new(move || {
+        simulator.run_all();
+        until("seen", || other.is_finished().expect("asking"));
+    })));
+    let polled = Pin::new(&mut told).poll(&mut Context::from_waker(&waker));
+    assert!(matches!(polled, Poll::Ready(Ok(()))));
+
+    for other in &mut others {
+        wait(other)?;
+    }
+    let next = increment(&mut x)?;
+    let mut next_too = stream.synchronize();
+    poll_with(&mut next_too, || {});
+    run_to_end(&device);
+    wait(next)?;
+    wait(next_too)?;
+    drop(told);
     Ok(())
 }
