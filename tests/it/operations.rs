@@ -198,7 +198,9 @@ fn what_a_kernel_requires_is_checked_before_anything_is_enqueued() -> Result<()>
 
 #[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
-// SAFETY: thread i < n touches element i of the slice, whose length is n, whatever the geometry.
+// SAFETY: thread i < n touches element i of the slice, whose length is n. `wide` is asked for no row
+// of blocks or for more than any device takes, so no two threads are the same i; the last two do not
+// match the module and cannot be launched.
 unsafe extern "C" {
     #[launch(grid = (1, grid_y), block = 256, entry = "increment")]
     #[args(x, x.len() as u32)]
