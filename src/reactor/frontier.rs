@@ -96,6 +96,9 @@ impl<E: Clone> Frontier<E> {
 
 /// The search for the end of the finished prefix, as a value: ask [`Gallop::next`] which index to
 /// query, tell [`Gallop::answer`] what came out.
+///
+/// The newest first, since often all is finished; then from the oldest on in steps that double,
+/// since else the end is near; then by halves.
 #[derive(Debug)]
 pub(super) struct Gallop {
     /// Index known to be finished.
@@ -121,17 +124,21 @@ impl Gallop {
             self.asked_newest = true;
             return Some(self.high - 1);
         }
-        Some((self.low + self.step).min(self.low + (self.high - self.low) / 2).max(self.low + 1))
+        let half = (self.high - self.low) / 2;
+        Some(self.low + half.min(self.step))
     }
 
     /// Takes what the query of `index` said.
     pub(super) fn answer(&mut self, index: usize, finished: bool) {
         if finished {
             self.low = index;
-            self.step *= 2;
+            self.step = self.step.saturating_mul(2);
         } else {
+            // Past the end, unless it was only the newest: by halves from here on.
+            if index != self.high - 1 {
+                self.step = usize::MAX;
+            }
             self.high = index;
-            self.step = 1;
         }
     }
 }

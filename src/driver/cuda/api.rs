@@ -69,7 +69,6 @@ api! {
     );
 
     cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuCtxGetCurrent = cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxPushCurrent = cuCtxPushCurrent_v2(context: CUcontext);
     cuCtxPopCurrent = cuCtxPopCurrent_v2(context: *mut CUcontext);
