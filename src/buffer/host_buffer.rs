@@ -26,6 +26,24 @@ use crate::reactor::{Completion, block_on_thread};
 /// `blocking_` ones wait in the thread. Copies are ordered with each other as those of
 /// [`DeviceBuffer`](crate::DeviceBuffer)s are.
 ///
+/// While a guard is there, the compiler keeps operations away that conflict with it:
+///
+/// ```compile_fail,E0502
+/// # async fn f(y: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) {
+/// let bytes = out.read().await.unwrap();
+/// y.copy_to(&mut out).unwrap(); // would write what `bytes` reads
+/// println!("{}", bytes[0]);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0502
+/// # async fn f(mut y: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) {
+/// let mut bytes = out.write().await.unwrap();
+/// y.copy_from(&out).unwrap(); // would read what `bytes` writes
+/// bytes[0] = 1.0;
+/// # }
+/// ```
+///
 /// # Drop
 ///
 /// Never blocks and frees nothing: the memory goes back to the device's pool, for reuse once the

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures::future::FusedFuture;
+
 use super::lane::Lane;
 use super::local::watch_here;
 use super::waiters::WaiterKey;
@@ -35,6 +37,8 @@ pub struct Completion {
     /// This is the submission's own completion, named by the lane's `tail_held` while it is newest.
     held: bool,
     polled: bool,
+    /// It was ready.
+    ended: bool,
 }
 
 thread_local! {
@@ -48,12 +52,12 @@ const SPIN_REST: u32 = 8;
 
 impl Completion {
     pub(super) fn new(lane: Arc<Lane>, seq: u64, held: bool) -> Self {
-        Completion { lane: Some(lane), seq, waiter: None, held, polled: false }
+        Completion { lane: Some(lane), seq, waiter: None, held, polled: false, ended: false }
     }
 
     /// Of an operation that had nothing to do.
     pub(crate) fn ready() -> Self {
-        Completion { lane: None, seq: 0, waiter: None, held: false, polled: false }
+        Completion { lane: None, seq: 0, waiter: None, held: false, polled: false, ended: false }
     }
 
     /// Whether the operation is finished: asks the driver once if that is not known yet
@@ -84,6 +88,30 @@ impl Completion {
         Some(if lane.is_done(self.seq) { Ok(()) } else { Err(failure) })
     }
 
+    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(lane) = &self.lane else { return Poll::Ready(Ok(())) };
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        lane.request_record(self.seq);
+        if let Some(budget) = self.spin_budget(lane)
+            && !lane.spin(self.seq, budget)
+        {
+            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
+        }
+        self.polled = true;
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        self.waiter = Some(lane.register_waiter(self.seq, self.waiter, cx.waker().clone()));
+        // The frontier may have passed, or the device failed, before the waiter was there.
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        watch_here(lane, self.seq);
+        Poll::Pending
+    }
+
     fn spin_budget(&self, lane: &Lane) -> Option<Duration> {
         let budget = lane.reactor.options().inline_spin;
         if self.polled || budget.is_zero() {
@@ -99,28 +127,16 @@ impl Future for Completion {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = &mut *self;
-        let Some(lane) = &this.lane else { return Poll::Ready(Ok(())) };
-        if let Some(verdict) = this.verdict(lane) {
-            return Poll::Ready(verdict);
-        }
-        lane.request_record(this.seq);
-        if let Some(budget) = this.spin_budget(lane)
-            && !lane.spin(this.seq, budget)
-        {
-            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
-        }
-        this.polled = true;
-        if let Some(verdict) = this.verdict(lane) {
-            return Poll::Ready(verdict);
-        }
-        this.waiter = Some(lane.register_waiter(this.seq, this.waiter, cx.waker().clone()));
-        // The frontier may have passed, or the device failed, before the waiter was there.
-        if let Some(verdict) = this.verdict(lane) {
-            return Poll::Ready(verdict);
-        }
-        watch_here(lane, this.seq);
-        Poll::Pending
+        let verdict = self.poll_verdict(cx);
+        self.ended = verdict.is_ready();
+        verdict
+    }
+}
+
+/// For `select!`: terminated once it was ready.
+impl FusedFuture for Completion {
+    fn is_terminated(&self) -> bool {
+        self.ended
     }
 }
 
