@@ -56,41 +56,38 @@ impl<E: Clone> Frontier<E> {
     }
 
     /// Takes out every recording up to `seq`, now known to be finished. `now` is when that was
-    /// seen; it teaches the estimate of the newest of them, whose end was the one observed.
-    pub(super) fn finish(&mut self, seq: u64, now: Instant, mut each: impl FnMut(E)) {
+    /// seen; where someone was waiting, and so looking, it teaches how long the newest took.
+    pub(super) fn finish(
+        &mut self,
+        seq: u64,
+        now: Instant,
+        waited_for: bool,
+        mut each: impl FnMut(E),
+    ) {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
-        if count == 0 {
-            return;
+        let Some(newest) = count.checked_sub(1) else { return };
+        if waited_for {
+            let took = now.saturating_duration_since(self.began());
+            self.estimates.learn(self.recorded[newest].key, took);
         }
-        let oldest = self.began(0);
-        for recorded in self.recorded.drain(..count) {
-            if recorded.seq == seq && count == 1 {
-                self.estimates.learn(recorded.key, now.saturating_duration_since(oldest));
-            }
-            each(recorded.event);
-        }
+        self.recorded.drain(..count).for_each(|recorded| each(recorded.event));
         self.last_finish = Some(now);
     }
 
-    /// How long the recording that covers `seq` has been running and is expected to run in all.
-    /// `None` where nothing covers it.
+    /// How long the unfinished part of the stream has been running, and how long that is expected
+    /// to be when the recording that covers `seq` is reached. `None` where nothing covers it.
     pub(super) fn outlook(&self, seq: u64, now: Instant) -> Option<(Duration, Option<Estimate>)> {
         let index = self.recorded.partition_point(|r| r.seq < seq);
         let recorded = self.recorded.get(index)?;
-        let elapsed = now.saturating_duration_since(self.began(index));
-        // One that is not at the head runs after those before it: nothing is known of its end.
-        let estimate = if index == 0 { self.estimates.of(recorded.key) } else { None };
-        Some((elapsed, estimate))
+        let elapsed = now.saturating_duration_since(self.began());
+        Some((elapsed, self.estimates.of(recorded.key)))
     }
 
-    /// When the recording at `index` can have begun: it was enqueued, and its predecessor, if it
-    /// was seen to end, had ended.
-    fn began(&self, index: usize) -> Instant {
-        let at = self.recorded.get(index).map_or_else(Instant::now, |r| r.at);
-        match self.last_finish {
-            Some(finish) if index == 0 => at.max(finish),
-            _ => at,
-        }
+    /// When the oldest unfinished recording can have begun: it was enqueued, and its predecessor,
+    /// as far as it was seen to end, had ended.
+    fn began(&self) -> Instant {
+        let at = self.recorded.front().map_or_else(Instant::now, |r| r.at);
+        self.last_finish.map_or(at, |finish| at.max(finish))
     }
 }
 
@@ -186,7 +183,7 @@ mod tests {
         assert_eq!(frontier.covering(4).map(|c| (c.0, c.1)), Some((1, 5)));
         assert_eq!(frontier.covering(10).map(|c| c.1), None);
         let mut out = Vec::new();
-        frontier.finish(5, now, |e| out.push(e));
+        frontier.finish(5, now, false, |e| out.push(e));
         assert_eq!(out, [30, 50, 50]);
         assert_eq!(frontier.len(), 1);
     }

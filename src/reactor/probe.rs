@@ -17,19 +17,24 @@ impl Lane {
     /// Never waits; where another thread is asking already, or nothing is recorded, nothing is
     /// asked.
     pub(crate) fn probe(&self, seq: u64) -> bool {
+        let waited_for = self.lowest_waited().is_some_and(|lowest| lowest <= seq);
+        self.look(seq, waited_for)
+    }
+
+    fn look(&self, seq: u64, waited_for: bool) -> bool {
         if self.is_done(seq) {
             return true;
         }
         let wakers = {
             let Some(_turn) = Turn::take(self) else { return false };
-            self.probe_in_turn(seq)
+            self.look_in_turn(seq, waited_for)
         };
         wake_all(wakers);
         self.reactor.announce();
         self.is_done(seq)
     }
 
-    fn probe_in_turn(&self, seq: u64) -> Wakers {
+    fn look_in_turn(&self, seq: u64, waited_for: bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
         let Some((index, mut reached, event)) = covering else { return Wakers::new() };
         if !self.query(&event) {
@@ -46,13 +51,14 @@ impl Lane {
             }
             gallop.answer(next, finished);
         }
-        self.advance(reached)
+        self.advance(reached, waited_for)
     }
 
     /// Everything up to ticket `reached` is finished.
-    fn advance(&self, reached: u64) -> Wakers {
+    fn advance(&self, reached: u64, waited_for: bool) -> Wakers {
         let mut finished = SmallVec::<[EventRef; 16]>::new();
-        self.frontier.lock().finish(reached, Instant::now(), |event| finished.push(event));
+        let each = |event| finished.push(event);
+        self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
         for event in finished {
             self.reactor.events().give_back(event);
         }
@@ -79,7 +85,7 @@ impl Lane {
     pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
         let start = Instant::now();
         loop {
-            if self.probe(seq) {
+            if self.look(seq, true) {
                 return true;
             }
             if start.elapsed() >= budget || self.reactor.check().is_err() {
