@@ -27,11 +27,18 @@ pub(super) struct Frontier<E> {
     estimates: Estimates,
     /// When the newest finished recording was seen to be finished.
     last_finish: Option<Instant>,
+    /// When a recording was last seen to be pending, since then.
+    last_pending: Option<Instant>,
 }
 
 impl<E: Clone> Frontier<E> {
     pub(super) fn new() -> Self {
-        Frontier { recorded: VecDeque::new(), estimates: Estimates::default(), last_finish: None }
+        Frontier {
+            recorded: VecDeque::new(),
+            estimates: Estimates::default(),
+            last_finish: None,
+            last_pending: None,
+        }
     }
 
     pub(super) fn push(&mut self, seq: u64, event: E, key: u32, at: Instant) {
@@ -67,11 +74,26 @@ impl<E: Clone> Frontier<E> {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
         let Some(newest) = count.checked_sub(1) else { return };
         if waited_for {
-            let took = now.saturating_duration_since(self.began());
-            self.estimates.learn(self.recorded[newest].key, took);
+            let began = self.began();
+            let running = self.last_pending.unwrap_or(began).saturating_duration_since(began);
+            let finished = now.saturating_duration_since(began);
+            self.estimates.learn(self.recorded[newest].key, running.min(finished), finished);
         }
         self.recorded.drain(..count).for_each(|recorded| each(recorded.event));
         self.last_finish = Some(now);
+        self.last_pending = None;
+    }
+
+    /// A look found the recording it asked for pending.
+    pub(super) fn pending(&mut self, now: Instant) {
+        self.last_pending = Some(now);
+    }
+
+    /// How long the unfinished part of the stream is expected to run until the recording that
+    /// covers `seq` is reached.
+    pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
+        let index = self.recorded.partition_point(|r| r.seq < seq);
+        self.recorded.get(index).and_then(|recorded| self.estimates.of(recorded.key))
     }
 
     /// How long the unfinished part of the stream has been running, and how long that is expected

@@ -276,7 +276,7 @@ impl Lane {
     }
 
     pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
-        self.frontier.lock().outlook(seq, Instant::now()).and_then(|o| o.1)
+        self.frontier.lock().estimate(seq)
     }
 
     pub(crate) fn ticket(&self, seq: u64) -> Ticket {

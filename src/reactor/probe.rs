@@ -21,24 +21,47 @@ impl Lane {
         self.look(seq, waited_for)
     }
 
+    /// Asks again and again for at most `budget`. True where `seq` was seen to finish. Where
+    /// another thread is asking already, that is left to it.
+    pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
+        /// Reading the clock costs a quarter of a query.
+        const QUERIES_PER_CLOCK: u32 = 4;
+        let start = Instant::now();
+        let mut queries = 0u32;
+        self.look_while(seq, true, || {
+            queries += 1;
+            let over = queries.is_multiple_of(QUERIES_PER_CLOCK) && start.elapsed() >= budget;
+            std::hint::spin_loop();
+            !over && self.reactor.check().is_ok()
+        })
+    }
+
     fn look(&self, seq: u64, waited_for: bool) -> bool {
+        self.look_while(seq, waited_for, || false)
+    }
+
+    /// Looks, and while it is pending, again as long as `again` says so.
+    fn look_while(&self, seq: u64, waited_for: bool, again: impl FnMut() -> bool) -> bool {
         if self.is_done(seq) {
             return true;
         }
         let wakers = {
             let Some(_turn) = Turn::take(self) else { return false };
-            self.look_in_turn(seq, waited_for)
+            self.look_in_turn(seq, waited_for, again)
         };
         wake_all(wakers);
         self.reactor.announce();
         self.is_done(seq)
     }
 
-    fn look_in_turn(&self, seq: u64, waited_for: bool) -> Wakers {
+    fn look_in_turn(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
         let Some((index, mut reached, event)) = covering else { return Wakers::new() };
-        if !self.query(&event) {
-            return Wakers::new();
+        while !self.query(&event) {
+            if !again() {
+                self.frontier.lock().pending(Instant::now());
+                return Wakers::new();
+            }
         }
         drop(event);
         // Recordings are taken out in this turn only, so an index stays what it is.
@@ -78,20 +101,6 @@ impl Lane {
                 self.hiccup(error);
                 false
             }
-        }
-    }
-
-    /// Asks again and again for at most `budget`. True where `seq` was seen to finish.
-    pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
-        let start = Instant::now();
-        loop {
-            if self.look(seq, true) {
-                return true;
-            }
-            if start.elapsed() >= budget || self.reactor.check().is_err() {
-                return false;
-            }
-            std::hint::spin_loop();
         }
     }
 }

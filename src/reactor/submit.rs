@@ -17,7 +17,7 @@ use crate::sync::MutexGuard;
 const CHECKPOINT: u64 = 16;
 /// With so many operations unfinished as far as is known, one query in `CHECKPOINT` operations
 /// keeps the frontier, and the pool of events, from growing.
-const SWEEP_ABOVE: u64 = 8 * CHECKPOINT;
+const SWEEP_ABOVE: u64 = 32 * CHECKPOINT;
 
 /// What an operation is called, and what to remember its duration under.
 #[derive(Clone, Copy, Debug)]
