@@ -9,7 +9,7 @@ use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError};
 use crate::error::{Error, Result};
-use crate::reactor::{Lane, Need, OpKey, Recording, Ticket};
+use crate::reactor::{Held, Lane, Need, OpKey, Recording, Ticket};
 
 const ALLOCATE: OpKey = OpKey { name: "allocating device memory", key: 0 };
 const FREE: OpKey = OpKey { name: "freeing device memory", key: 0 };
@@ -39,7 +39,7 @@ impl Allocation {
                 return Err(error);
             }
         };
-        drop(enqueue.finish(Recording::Lazy));
+        enqueue.finish(Recording::Lazy, Held::No);
         let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
@@ -95,7 +95,7 @@ impl Allocation {
         // or waited for above: `record_through` saw to it that each has an event, so `need` never
         // answers `Record`.
         unsafe { enqueue.driver().free(self.ptr, stream) }.map_err(refused)?;
-        drop(enqueue.finish(Recording::Lazy));
+        enqueue.finish(Recording::Lazy, Held::No);
         Ok(())
     }
 }

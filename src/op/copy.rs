@@ -5,7 +5,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use smallvec::SmallVec;
 
 use super::submit::{Operand, submit};
 use crate::buffer::{Access, DeviceBuffer, HostBuffer, Mode, Tracked};
@@ -39,7 +38,7 @@ mod sealed {
 #[doc(hidden)]
 pub struct Side<'a> {
     memory: Address,
-    touched: Option<(&'a Tracked, Access)>,
+    touched: (Option<&'a Tracked>, Access),
     core: &'a Arc<DeviceCore>,
     len: usize,
     bytes: usize,
@@ -92,7 +91,7 @@ impl<T: Pod> sealed::Target<T> for HostBuffer<T> {
 fn pinned_side<T: Pod>(buffer: &HostBuffer<T>, mode: Mode) -> Side<'_> {
     Side {
         memory: Address::Pinned(buffer.ptr()),
-        touched: Some((buffer.tracked(), buffer.access(mode))),
+        touched: (Some(buffer.tracked()), buffer.access(mode)),
         core: buffer.core(),
         len: buffer.len(),
         bytes: buffer.bytes(),
@@ -167,13 +166,10 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     if source.bytes == 0 {
         return Ok(Completion::ready());
     }
-    let operands: SmallVec<[Operand<'_>; 2]> = [
+    let operands = [
         Operand::new("source", source.touched.clone()),
         Operand::new("target", target.touched.clone()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
     // Equal sizes in one direction are expected to take equally long.
     let key = source.bytes as u32 ^ (name.len() as u32) << 26;
     submit(core, OpKey { name, key }, &operands, |driver, stream| {

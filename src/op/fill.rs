@@ -23,9 +23,10 @@ impl<T: Pod> DeviceBuffer<T> {
     /// is enqueued then.
     pub fn fill(&mut self, value: T) -> Result<Completion> {
         let view = self.as_slice_mut();
-        let Some(operand) = Operand::new("self", view.access(Mode::Overwrite)) else {
+        if view.bytes() == 0 {
             return Ok(Completion::ready());
-        };
+        }
+        let operand = Operand::new("self", view.access(Mode::Overwrite));
         let fills = fills(view.ptr().0, view.len(), bytemuck::bytes_of(&value));
         let op = OpKey { name: "filling device memory", key: view.bytes() as u32 ^ 1 << 31 };
         submit(view.core(), op, &[operand], |driver, stream| {

@@ -55,6 +55,11 @@ impl Completion {
         Completion { lane: Some(lane), seq, waiter: None, held, polled: false, ended: false }
     }
 
+    /// Of an operation that was enqueued as [`Held::Yes`](super::Held).
+    pub(crate) fn of_submission(lane: Arc<Lane>, seq: u64) -> Self {
+        Completion::new(lane, seq, true)
+    }
+
     /// Of an operation that had nothing to do.
     pub(crate) fn ready() -> Self {
         Completion { lane: None, seq: 0, waiter: None, held: false, polled: false, ended: false }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::*;
 
 use smallvec::SmallVec;
 
+use super::Ticket;
 use super::event_pool::EventRef;
 use super::lane::{Lane, LaneId};
-use super::{Completion, Ticket};
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -36,6 +36,13 @@ pub(crate) enum Recording {
     BeforeNext,
     /// At once: it touches a buffer that several streams are known to use.
     Now,
+}
+
+/// Whether a submission makes a [`Completion`], which then comes from `Completion::of_submission`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Yes,
+    No,
 }
 
 /// What `Lane::submit` guards.
@@ -128,6 +135,11 @@ impl<'l> Enqueue<'l> {
         self.lane.ticket(self.seq)
     }
 
+    /// Whether the ticket is one of this lane, whose order is the stream's.
+    pub(crate) fn is_own(&self, ticket: Ticket) -> bool {
+        ticket.lane == self.lane.id()
+    }
+
     /// What it takes to run after ticket `seq` of lane `other`.
     pub(crate) fn need(&self, other: &Lane, seq: u64) -> Need {
         if other.id() == self.lane.id() || other.is_done(seq) || self.waits_for(other.id(), seq) {
@@ -152,8 +164,8 @@ impl<'l> Enqueue<'l> {
         Ok(())
     }
 
-    /// The operation is on the stream. Its completion is held by the caller until dropped.
-    pub(crate) fn finish(mut self, recording: Recording) -> Completion {
+    /// The operation is on the stream. Returns its number, for its completion if that is held.
+    pub(crate) fn finish(mut self, recording: Recording, held: Held) -> u64 {
         let lane = self.lane;
         if let Some(submit) = &mut self.submit {
             submit.last_key = self.op.key;
@@ -165,8 +177,10 @@ impl<'l> Enqueue<'l> {
                 lane.hiccup(error);
             }
         }
-        lane.tail_held.store(self.seq, Release);
-        Completion::new(lane.clone(), self.seq, true)
+        if held == Held::Yes {
+            lane.tail_held.store(self.seq, Release);
+        }
+        self.seq
     }
 
     fn record(mut self, timed: bool) -> Result<(u64, EventRef), Error> {
