@@ -64,7 +64,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The system has no thread for it.
+    /// [`Error::BadSetting`].
     pub fn simulated() -> Result<Device> {
         Device::builder().simulated().open()
     }

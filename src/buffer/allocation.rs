@@ -30,7 +30,7 @@ impl Allocation {
         let home = core.current_lane();
         let mut enqueue = home.enqueue_uncounted(ALLOCATE)?;
         let ticket = enqueue.take_ticket();
-        let allocated = enqueue.stream().and_then(|stream| enqueue.driver().alloc(bytes, stream));
+        let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
         let ptr = match allocated {
             Ok(ptr) => ptr,
             Err(source) => {
@@ -89,12 +89,11 @@ impl Allocation {
                 enqueue.wait(user.lane, seq, &event).map_err(refused)?;
             }
         }
-        let stream = enqueue.stream().map_err(refused)?;
         // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
         // memory any more; every operation that did is finished, or before this point of `lane`,
-        // or waited for above: `record_through` saw to it that each has an event, so `need` never
-        // answers `Record`.
-        unsafe { enqueue.driver().free(self.ptr, stream) }.map_err(refused)?;
+        // or waited for above: `record_through` saw to it that each has an event or is finished,
+        // so `need` never answers `Record`.
+        unsafe { enqueue.driver().free(self.ptr, enqueue.stream()) }.map_err(refused)?;
         enqueue.finish(Recording::Lazy, Held::No);
         Ok(())
     }

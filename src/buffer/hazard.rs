@@ -41,8 +41,7 @@ type Readers = SmallVec<[Ticket; 2]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     range: Range<usize>,
-    /// The last operation that wrote here, the allocation at first; `None`: the host did, or the
-    /// operation was seen to finish.
+    /// The last operation that wrote here, the allocation at first; `None`: the host did.
     writer: Option<Ticket>,
     readers: Readers,
     /// Something was written here.
@@ -52,7 +51,7 @@ struct Span {
 /// The record of one allocation.
 #[derive(Debug)]
 pub(crate) struct Hazards {
-    /// Ascending, adjacent, none empty; together the allocation.
+    /// Ascending, adjacent; together the allocation. Empty only where that is.
     spans: SmallVec<[Span; 1]>,
     /// The lane of the last access; `None` before the first.
     last: Option<LaneId>,
@@ -124,6 +123,16 @@ impl Hazards {
                 Some(reader) => *reader = ticket,
                 None => span.readers.push(ticket),
             }
+        }
+    }
+
+    /// The operation of a note was refused after part of it was enqueued: what it wrote is unknown,
+    /// and it still has to be waited for.
+    pub(crate) fn undefine(&mut self, replaced: Replaced) {
+        let Replaced { before, by } = replaced;
+        for index in self.split(&before.range) {
+            let span = &mut self.spans[index];
+            span.defined &= span.writer != Some(by);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::reactor::Lane;
 
 /// What has to be given back to the driver by calls that wait for running kernels.
-struct Remains {
+struct Closing {
     lanes: Vec<Arc<Lane>>,
     blocks: Vec<PinnedBlock>,
     modules: Vec<ModuleHandle>,
@@ -24,15 +24,15 @@ impl Drop for DeviceCore {
             return;
         }
         let lanes = self.lanes.iter().cloned().collect();
-        let remains = Remains { lanes, blocks, modules };
+        let closing = Closing { lanes, blocks, modules };
         let thread = std::thread::Builder::new().name(format!("headwater-{}-close", self.number));
-        if let Err(error) = thread.spawn(move || remains.close()) {
+        if let Err(error) = thread.spawn(move || closing.close()) {
             tracing::debug!(%error, "no thread to close a device with: its memory stays");
         }
     }
 }
 
-impl Remains {
+impl Closing {
     /// Waits for all work, then frees. On a lost device nothing can be freed, and nothing is.
     fn close(self) {
         if self.lanes.iter().any(|lane| wait_idly(lane).is_err()) {

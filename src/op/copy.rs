@@ -172,13 +172,13 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     ];
     // Equal sizes in one direction are expected to take equally long.
     let key = source.bytes as u32 ^ (name.len() as u32) << 26;
-    submit(core, OpKey { name, key }, &operands, |driver, stream| {
+    submit(core, OpKey { name, key }, &operands, 1, |driver, stream| {
         let bytes = source.bytes;
         // SAFETY: both ranges are whole buffers of `bytes` bytes, held alive by their owners until
         // this operation is done (device memory is freed after it in stream order, pinned memory
         // is not reused before it is finished), and `submit` has ordered it with every access that
         // conflicts. Source and target are not the same buffer: one is borrowed exclusively.
-        unsafe {
+        let copied = unsafe {
             match (source.memory, target.memory) {
                 (Address::Pinned(src), Address::Device(dst)) => {
                     driver.copy_h2d(dst, src, bytes, stream)
@@ -192,6 +192,7 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
                 // No method takes two pinned buffers.
                 (Address::Pinned(_), Address::Pinned(_)) => Ok(()),
             }
-        }
+        };
+        Ok(copied?)
     })
 }

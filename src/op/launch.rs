@@ -140,11 +140,11 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         twin: call.twin,
     };
     let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
-    submit(core, OpKey { name: kernel.name, key }, call.arguments, |driver, stream| {
+    submit(core, OpKey { name: kernel.name, key }, call.arguments, 1, |driver, stream| {
         // SAFETY: the caller answers for the parameters and for what the kernel touches; those
         // buffers are freed after this operation in stream order, and `submit` has ordered it with
         // all that conflicts. The function's module stays loaded while the device is open.
-        unsafe { driver.launch(&launch, stream) }
+        Ok(unsafe { driver.launch(&launch, stream) }?)
     })
 }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::buffer::{Access, Hazards, Memory, Mode, Replaced, Tracked};
 use crate::device::DeviceCore;
-use crate::driver::{Driver, DriverResult, StreamHandle};
+use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, Enqueue, EventRef, Held, LaneId, Need, OpKey, Recording, Ticket};
 use crate::sync::MutexGuard;
@@ -38,23 +38,42 @@ impl<'a> Operand<'a> {
     }
 }
 
+/// How a driver refused an operation.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Nothing of it was enqueued.
+    Whole(DriverError),
+    /// Calls before the one that was refused are on the stream.
+    Rest(DriverError),
+}
+
+impl From<DriverError> for Refusal {
+    fn from(error: DriverError) -> Self {
+        Refusal::Whole(error)
+    }
+}
+
 /// An event to wait for on the device, and up to where it covers its lane.
 type Wait = (LaneId, u64, EventRef);
 
 /// Enqueues one operation on the current stream of `core`: orders it after everything that
 /// `operands` conflict with, then has `call` make the driver calls.
 ///
-/// On `Err` nothing is enqueued and the operands are as they were.
+/// `calls` is how many calls of those that a stream's queue has room for `call` makes, at most.
+///
+/// On `Err` nothing is enqueued and the operands are as they were; after a [`Refusal::Rest`], what
+/// it writes is undefined.
 pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
     core: &Arc<DeviceCore>,
     op: OpKey,
     operands: &'a [O],
-    call: impl FnOnce(&dyn Driver, &StreamHandle) -> DriverResult<()>,
+    calls: u64,
+    call: impl FnOnce(&dyn Driver, &StreamHandle) -> Result<(), Refusal>,
 ) -> Result<Completion> {
     check_device(core, op, operands)?;
     let lane = core.current_lane();
     loop {
-        let mut enqueue = lane.enqueue(op)?;
+        let mut enqueue = lane.enqueue(op, calls)?;
         let mut records = Records::lock(operands);
         records.check_defined(op)?;
         let waits = match records.waits(core, &enqueue) {
@@ -72,22 +91,21 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
         };
         let (replaced, recording) = records.note(enqueue.take_ticket());
         drop(records);
-        let enqueued = issue(&mut enqueue, &waits).and_then(|()| {
-            let stream = enqueue.stream()?;
-            call(enqueue.driver(), stream)
-        });
-        return match enqueued {
+        let enqueued = issue(&mut enqueue, &waits)
+            .map_err(Refusal::Whole)
+            .and_then(|()| call(enqueue.driver(), enqueue.stream()));
+        let (source, undo): (_, fn(&mut Hazards, Replaced)) = match enqueued {
             Ok(()) => {
                 let seq = enqueue.finish(recording, Held::Yes);
-                Ok(Completion::of_submission(lane, seq))
+                return Ok(Completion::of_submission(lane, seq));
             }
-            Err(source) => {
-                for (tracked, replaced) in replaced {
-                    tracked.lock().undo(replaced);
-                }
-                Err(core.reactor().refused(op.name, source))
-            }
+            Err(Refusal::Whole(source)) => (source, Hazards::undo),
+            Err(Refusal::Rest(source)) => (source, Hazards::undefine),
         };
+        for (tracked, replaced) in replaced {
+            undo(&mut tracked.lock(), replaced);
+        }
+        return Err(core.reactor().refused(op.name, source));
     }
 }
 

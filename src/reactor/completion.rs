@@ -18,7 +18,8 @@ use crate::error::Result;
 /// The end of one operation that is already on its stream.
 ///
 /// Ready with `Ok` once the device has finished the operation and everything enqueued before it on
-/// the same stream, or with [`Error::DeviceLost`](crate::Error::DeviceLost) once the device failed.
+/// the same stream; with [`Error::DeviceLost`](crate::Error::DeviceLost) once the device failed; or
+/// with [`Error::Thread`](crate::Error::Thread) where a thread is needed and there is none.
 /// The work runs whether this is awaited, dropped, forgotten or never polled.
 ///
 /// While an event is needed for it, one is recorded (`cuEventRecord`) and asked for
@@ -113,8 +114,10 @@ impl Completion {
         if let Some(verdict) = self.verdict(lane) {
             return Poll::Ready(verdict);
         }
-        watch_here(lane, self.seq);
-        Poll::Pending
+        match watch_here(lane, self.seq, cx.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 
     fn spin_budget(&self, lane: &Lane) -> Option<Duration> {

@@ -46,15 +46,15 @@ impl Lane {
             return true;
         }
         let wakers = {
-            let Some(_turn) = Turn::take(self) else { return false };
-            self.look_in_turn(seq, waited_for, again)
+            let Some(_guard) = ProbeGuard::take(self) else { return false };
+            self.look_guarded(seq, waited_for, again)
         };
         wake_all(wakers);
         self.reactor.announce();
         self.is_done(seq)
     }
 
-    fn look_in_turn(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
+    fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
         let Some((index, mut reached, event)) = covering else { return Wakers::new() };
         while !self.query(&event) {
@@ -79,26 +79,25 @@ impl Lane {
 
     /// Everything up to ticket `reached` is finished.
     fn advance(&self, reached: u64, waited_for: bool) -> Wakers {
+        // First: whoever finds no recording, or registers as a waiter, then sees that it is done.
+        self.done.fetch_max(reached, AcqRel);
         let mut finished = SmallVec::<[EventRef; 16]>::new();
         let each = |event| finished.push(event);
         self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
         for event in finished {
             self.reactor.events().give_back(event);
         }
-        // Before the waiters are taken: one who registers later sees it.
-        self.done.fetch_max(reached, AcqRel);
         self.take_waiters(reached)
     }
 
     fn query(&self, event: &EventRef) -> bool {
-        let Some(handle) = event.handle() else { return false };
-        match self.driver().event_query(handle) {
+        match self.driver().event_query(event.handle()) {
             Ok(finished) => {
-                self.hiccups.store(0, Relaxed);
+                self.transient.store(0, Relaxed);
                 finished
             }
             Err(error) => {
-                self.hiccup(error);
+                self.note_transient(error);
                 false
             }
         }
@@ -106,16 +105,16 @@ impl Lane {
 }
 
 /// The right to take recordings out of a lane's frontier.
-struct Turn<'l>(&'l Lane);
+struct ProbeGuard<'l>(&'l Lane);
 
-impl<'l> Turn<'l> {
+impl<'l> ProbeGuard<'l> {
     fn take(lane: &'l Lane) -> Option<Self> {
         let free = !lane.probing.swap(true, Acquire);
-        free.then_some(Turn(lane))
+        free.then_some(ProbeGuard(lane))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
         self.0.probing.store(false, Release);
     }

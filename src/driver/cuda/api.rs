@@ -74,6 +74,10 @@ api! {
     cuCtxPopCurrent = cuCtxPopCurrent_v2(context: *mut CUcontext);
     cuCtxGetStreamPriorityRange = cuCtxGetStreamPriorityRange(least: *mut c_int, most: *mut c_int);
 
+    cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode(
+        mode: *mut sys::CUstreamCaptureMode
+    );
+
     cuStreamCreateWithPriority = cuStreamCreateWithPriority(
         stream: *mut CUstream, flags: c_uint, priority: c_int
     );

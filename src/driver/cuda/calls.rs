@@ -112,6 +112,13 @@ impl Driver for Cuda {
         }
     }
 
+    fn relax_capture(&self) -> DriverResult<()> {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: `mode` outlives the call. What is written to it is the mode before, one that the
+        // thread was given as a value of this type, or the default, which is one.
+        unsafe { self.api().cuThreadExchangeStreamCaptureMode(&mut mode) }
+    }
+
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
         let _current = self.context.enter(RARE)?;
         let mut milliseconds = 0.0_f32;
