@@ -45,12 +45,18 @@ fn with_frames<R>(f: impl FnOnce(&mut Vec<Frame>) -> R) -> Option<R> {
     FRAMES.try_with(|frames| f(&mut frames.borrow_mut())).ok()
 }
 
+/// The innermost scope's stream on that device.
+pub(super) fn scoped_stream(device: u32) -> Option<Stream> {
+    with_frames(|frames| innermost(frames, device).cloned())?
+}
+
 /// The innermost scope's lane on that device.
 pub(super) fn scoped_lane(device: u32) -> Option<Arc<Lane>> {
-    with_frames(|frames| {
-        let frame = frames.iter().rev().find(|f| f.stream.device_number() == device)?;
-        Some(frame.stream.lane().clone())
-    })?
+    with_frames(|frames| innermost(frames, device).map(|stream| stream.lane().clone()))?
+}
+
+fn innermost(frames: &[Frame], device: u32) -> Option<&Stream> {
+    frames.iter().rev().map(|f| &f.stream).find(|stream| stream.device_number() == device)
 }
 
 /// The innermost scope of any device.

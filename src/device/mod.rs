@@ -132,7 +132,8 @@ impl Device {
 
     /// The stream that an operation enqueued here and now goes to.
     pub fn current_stream(&self) -> Stream {
-        Stream::shared(&self.core, self.core.current_lane())
+        current::scoped_stream(self.core.number)
+            .unwrap_or_else(|| Stream::shared(&self.core, self.core.current_lane()))
     }
 
     /// How often each driver call was made on this device, or `None` if it was opened without

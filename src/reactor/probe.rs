@@ -110,7 +110,8 @@ struct ProbeGuard<'l>(&'l Lane);
 impl<'l> ProbeGuard<'l> {
     fn take(lane: &'l Lane) -> Option<Self> {
         let free = !lane.probing.swap(true, Acquire);
-        free.then_some(ProbeGuard(lane))
+        // Not `then_some`: a guard made where the right is another thread's would be dropped.
+        free.then(|| ProbeGuard(lane))
     }
 }
 

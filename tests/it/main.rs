@@ -1,4 +1,22 @@
 //! One integration binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error fails")]
 
+mod block_on;
+mod common;
+mod cost;
+mod dropped;
+mod early;
+mod events;
+mod host_memory;
 mod kernels;
+mod layers;
+mod lost;
+mod operations;
+mod order;
+mod programs;
+mod queue;
+mod streams;
+mod threads;
 mod twins;
+mod types;
+mod waiters;

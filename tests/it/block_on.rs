@@ -1,0 +1,150 @@
+//! Waiting without a runtime, in the thread itself, and handing over what was polled there.
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use headwater::{Completion, Result, block_on};
+
+use crate::common::{
+    any_device, device_buffer, elements, own_device, poll_once, run_to_end, sim, stepped, until,
+    wait, watched,
+};
+use crate::kernels::increment;
+
+#[test]
+fn block_on_awaits_gpu_work_in_the_thread_itself() -> Result<()> {
+    watched(|| {
+        let device = any_device();
+        let x = block_on(async {
+            let mut x = device.upload(vec![1u32; 64]).await?;
+            for _ in 0..50 {
+                increment(&mut x)?.await?;
+            }
+            Ok::<_, headwater::Error>(x)
+        })?;
+        assert_eq!(block_on(x.to_vec())?, [51; 64]);
+        Ok(())
+    })
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn block_on_needs_no_reactor_thread() -> Result<()> {
+    watched(|| {
+        let device = own_device();
+        let mut x = block_on(device.upload(vec![1u32; 64]))?;
+        block_on(increment(&mut x)?)?;
+        let name = format!("headwater-{}", device.number());
+        let tasks = std::fs::read_dir("/proc/self/task").expect("on Linux");
+        let is_reactor = |task: std::io::Result<std::fs::DirEntry>| {
+            let comm = task.map(|task| std::fs::read_to_string(task.path().join("comm")));
+            comm.is_ok_and(|comm| comm.is_ok_and(|comm| comm.trim() == name))
+        };
+        assert!(!tasks.into_iter().any(is_reactor), "it was started");
+        Ok(())
+    })
+}
+
+#[test]
+fn block_on_may_be_nested() -> Result<()> {
+    watched(|| {
+        let device = any_device();
+        let mut x = device_buffer(&device, &[0u32; 64]);
+        let mut y = device_buffer(&device, &[0u32; 64]);
+        block_on(async {
+            let mut outer = increment(&mut x)?;
+            let _ = poll_once(&mut outer);
+            block_on(increment(&mut y)?)?;
+            outer.await
+        })?;
+        assert_eq!((elements(&x), elements(&y)), (vec![1; 64], vec![1; 64]));
+        Ok(())
+    })
+}
+
+#[test]
+fn block_on_is_woken_by_other_threads() {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let answer = watched(move || {
+        block_on(async {
+            std::thread::spawn(move || sender.send(42));
+            receiver.await
+        })
+    });
+    assert_eq!(answer, Ok(42));
+}
+
+/// Two completions of different streams that are pending.
+fn pending(device: &headwater::Device) -> Result<[Completion; 2]> {
+    let mut x = device_buffer(device, &[0u32; 64]);
+    let mut y = device_buffer(device, &[0u32; 64]);
+    let (a, b) = (device.stream(), device.stream());
+    Ok([a.in_scope(|| increment(&mut x))?, b.in_scope(|| increment(&mut y))?])
+}
+
+#[test]
+fn a_completion_polled_under_block_on_resolves_in_another_task() -> Result<()> {
+    let device = stepped();
+    let [mut one, mut two] = pending(&device)?;
+    watched(move || {
+        block_on(async {
+            assert!(poll_once(&mut one).is_pending());
+            assert!(poll_once(&mut two).is_pending());
+        });
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("one");
+        let task = runtime.spawn(async move {
+            one.await?;
+            two.await
+        });
+        while sim(&device).step().is_some() {}
+        wait(task).expect("no panic")
+    })
+}
+
+#[test]
+fn completions_in_a_set_polled_under_block_on_resolve_in_another_task() -> Result<()> {
+    let device = stepped();
+    let mut set: FuturesUnordered<_> = pending(&device)?.into_iter().collect();
+    watched(move || {
+        // The set does not poll them again before they wake it: whoever looked after them has to
+        // see that somebody still does.
+        block_on(async { assert!(poll_once(&mut set.next()).is_pending()) });
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("one");
+        let task = runtime.spawn(async move {
+            let mut ended = 0;
+            while let Some(completion) = set.next().await {
+                completion?;
+                ended += 1;
+            }
+            Ok(ended)
+        });
+        let waiting = device.driver_calls().map(|calls| calls.event_queries);
+        until("the reactor took over", || {
+            device.driver_calls().map(|calls| calls.event_queries) > waiting
+        });
+        run_to_end(&device);
+        assert_eq!(wait(task).expect("no panic")?, 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn completions_taken_out_of_a_running_block_on_resolve_elsewhere() -> Result<()> {
+    let device = stepped();
+    let mut set: FuturesUnordered<_> = pending(&device)?.into_iter().collect();
+    watched(move || {
+        let (to_block_on, from_task) = tokio::sync::oneshot::channel();
+        block_on(async move {
+            assert!(poll_once(&mut set.next()).is_pending());
+            std::thread::spawn(move || {
+                run_to_end(&device);
+                let ended =
+                    wait(async { set.map(|ended| ended.is_ok()).collect::<Vec<_>>().await });
+                let _ = to_block_on.send(ended);
+            });
+            assert_eq!(from_task.await, Ok(vec![true, true]));
+        });
+    });
+    Ok(())
+}

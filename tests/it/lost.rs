@@ -1,0 +1,168 @@
+//! A device that fails ends every wait with an error, refuses what comes later, and takes nothing
+//! else down. On the simulated device a kernel's twin that panics is such a failure.
+
+use std::sync::Arc;
+
+use headwater::sim::{Schedule, SimOptions, Violation};
+use headwater::{Device, DeviceBuffer, Error, Result, block_on};
+
+use crate::common::{
+    Wakes, device_buffer, eager, elements, pinned_buffer, poll_once, run_to_end, sim, simulated,
+    stepped, until, wait, watched,
+};
+use crate::kernels::{copy_u32, increment};
+
+#[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: thread i < n touches element i of the slice, whose length is n.
+unsafe extern "C" {
+    /// `increment`, with a twin that panics: for simulated devices only.
+    #[launch(items = x.len(), block = 256, entry = "increment")]
+    #[args(x, x.len() as u32)]
+    #[twin(fail_on_host)]
+    safe fn fail(x: &mut [u32]);
+}
+
+fn fail_on_host(_: &mut [u32]) {
+    panic!("a twin's own fault");
+}
+
+fn is_lost<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::DeviceLost(_)))
+}
+
+#[test]
+fn when_a_device_fails_every_waiter_is_told() -> Result<()> {
+    let device = stepped();
+    let simulator = sim(&device).clone();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let mut pinned = pinned_buffer(&device, &[0u32; 64]);
+    let before = device.stream().in_scope(|| increment(&mut y))?;
+    let failing = device.stream().in_scope(|| fail(&mut x))?;
+    let behind = device.stream().in_scope(|| increment(&mut x))?;
+    let beside = device.stream().in_scope(|| y.copy_to(&mut pinned))?;
+    simulator.step();
+    wait(before)?;
+
+    let mut waiters = vec![failing, behind, beside];
+    let wakes = Arc::new(Wakes::default());
+    for waiter in &mut waiters {
+        let waker = wakes.clone().into();
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(std::pin::Pin::new(waiter).poll(&mut cx).is_pending());
+    }
+    let reader = {
+        let (device, pinned) = (device.clone(), Arc::new(pinned));
+        let mut set = Vec::new();
+        for blocking in [false, true] {
+            let (device, pinned) = (device.clone(), pinned.clone());
+            let queries = device.driver_calls().map(|calls| calls.event_queries);
+            set.push(std::thread::spawn(move || match blocking {
+                true => pinned.blocking_read().map(drop),
+                false => wait(pinned.read()).map(drop),
+            }));
+            until("it waits", || device.driver_calls().map(|c| c.event_queries) > queries);
+        }
+        set
+    };
+    simulator.step();
+    until("all are woken", || wakes.count() == 3);
+    for waiter in waiters {
+        assert!(is_lost(&waiter.is_finished()));
+        assert!(is_lost(&wait(waiter)));
+    }
+    for reader in reader {
+        assert!(is_lost(&watched(|| reader.join()).expect("no panic")));
+    }
+    assert_eq!(simulator.violations(), [Violation::TwinPanicked { name: "fail" }]);
+    Ok(())
+}
+
+#[test]
+fn a_lost_device_refuses_everything_and_says_why() -> Result<()> {
+    let device = eager();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let mut pinned = pinned_buffer(&device, &[7u32; 64]);
+    let stream = device.stream();
+    let Err(Error::DeviceLost(failure)) = wait(fail(&mut x)?) else { panic!("it did not fail") };
+    assert_eq!(failure.device, device.number());
+    assert_eq!(failure.source.name(), "LAUNCH_FAILED");
+    let message = failure.to_string();
+    assert!(message.contains(&format!("device {}", device.number())), "{message}");
+
+    assert!(is_lost(&increment(&mut y)));
+    assert!(is_lost(&copy_u32(&x, &mut y)));
+    assert!(is_lost(&y.fill(1)));
+    assert!(is_lost(&y.copy_from(&pinned)));
+    assert!(is_lost(&y.copy_to(&mut pinned)));
+    assert!(is_lost(&device.alloc::<u32>(64)));
+    assert!(is_lost(&device.alloc_host::<u32>(64)));
+    assert!(is_lost(&wait(device.upload([1u32; 64]))));
+    assert!(is_lost(&wait(y.to_vec())));
+    assert!(is_lost(&stream.record()));
+    assert!(is_lost(&wait(stream.ready())));
+    assert!(is_lost(&wait(device.current_stream().synchronize())));
+    assert_eq!(*pinned.try_read()?, [7; 64], "the host's own memory is still there");
+    drop((x, y, pinned, stream, device));
+    Ok(())
+}
+
+#[test]
+fn what_had_run_before_the_failure_had_run() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[1u32; 64]);
+    let mut pinned = device.alloc_host::<u32>(64)?;
+    let copied = x.copy_to(&mut pinned)?;
+    sim(&device).step();
+    wait(copied)?;
+    fail(&mut x)?;
+    sim(&device).step();
+    let mut lost = device.current_stream().synchronize();
+    until("the failure is known", || poll_once(&mut lost).is_ready());
+    assert_eq!(*wait(pinned.read())?, [1; 64]);
+    Ok(())
+}
+
+#[test]
+fn another_device_goes_on() -> Result<()> {
+    let [failing, other] = [eager(), eager()];
+    let mut x = device_buffer(&failing, &[0u32; 64]);
+    let mut y = device_buffer(&other, &[0u32; 64]);
+    let done = increment(&mut y)?;
+    assert!(is_lost(&wait(fail(&mut x)?)));
+    wait(done)?;
+    wait(increment(&mut y)?)?;
+    assert_eq!(elements(&y), [2; 64]);
+    run_to_end(&other);
+    Ok(())
+}
+
+#[test]
+fn a_new_device_can_be_opened_after_a_failure() -> Result<()> {
+    let mut x: DeviceBuffer<u32> = device_buffer(&eager(), &[0u32; 64]);
+    assert!(is_lost(&wait(fail(&mut x)?)));
+    let mut y = device_buffer(&eager(), &[0u32; 64]);
+    increment(&mut y)?;
+    assert_eq!(elements(&y), [1; 64]);
+    Ok(())
+}
+
+#[test]
+fn block_on_ends_when_the_device_is_lost() -> Result<()> {
+    watched(|| {
+        let device: Device = simulated(SimOptions::new().schedule(Schedule::Stepped));
+        let mut x = device_buffer(&device, &[0u32; 64]);
+        let failing = fail(&mut x)?;
+        let simulator = sim(&device).clone();
+        let stepper = std::thread::spawn(move || {
+            while simulator.step().is_none() {
+                std::thread::yield_now();
+            }
+        });
+        assert!(is_lost(&block_on(failing)));
+        stepper.join().expect("no panic");
+        Ok(())
+    })
+}

@@ -1,0 +1,116 @@
+//! A full queue is refused before the driver would block, and can be awaited.
+
+use headwater::sim::{Schedule, SimOptions};
+use headwater::{Error, Result};
+
+use crate::common::{
+    any_device, elements, pinned_buffer, poll_once, run_to_end, sim, simulated_with, stepped, wait,
+};
+use crate::kernels::increment;
+
+#[test]
+fn a_full_queue_is_refused_with_its_numbers_and_nothing_is_enqueued() -> Result<()> {
+    let options = SimOptions::new().schedule(Schedule::Stepped);
+    let device = simulated_with(options, |builder| builder.queue_limit(4));
+    let sim = sim(&device);
+    let stream = device.stream();
+    let mut x = stream.in_scope(|| device.zeros::<u32>(64))?;
+    let pinned = pinned_buffer(&device, &[100u32; 64]);
+    run_to_end(&device);
+    wait(stream.synchronize())?;
+
+    for _ in 0..4 {
+        stream.in_scope(|| increment(&mut x))?;
+    }
+    let refusals = [
+        stream.in_scope(|| increment(&mut x)),
+        stream.in_scope(|| x.fill(100)),
+        stream.in_scope(|| x.copy_from(&pinned)),
+    ];
+    for refused in refusals {
+        let Err(Error::QueueFull { in_flight: 4, limit: 4, stream: name }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(!name.is_empty());
+    }
+    assert_eq!(sim.pending().len(), 4);
+    let mut ready = stream.ready();
+    assert!(poll_once(&mut ready).is_pending());
+    while sim.step().is_some() {}
+    wait(ready)?;
+    stream.in_scope(|| increment(&mut x))?;
+    assert_eq!(elements(&x), [5; 64]);
+    assert_eq!(sim.blocked_calls(), 0);
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn a_thousand_operations_are_taken_and_half_of_them_make_room() -> Result<()> {
+    let device = stepped();
+    let sim = sim(&device);
+    let stream = device.stream();
+    let mut x = stream.in_scope(|| device.zeros::<u32>(4))?;
+    run_to_end(&device);
+    wait(stream.synchronize())?;
+    for _ in 0..1_000 {
+        stream.in_scope(|| increment(&mut x))?;
+    }
+    let refused = stream.in_scope(|| increment(&mut x));
+    assert!(matches!(refused, Err(Error::QueueFull { in_flight: 1_000, limit: 1_000, .. })));
+
+    let mut ready = stream.ready();
+    assert!(poll_once(&mut ready).is_pending());
+    for _ in 0..520 {
+        sim.step();
+    }
+    wait(ready)?;
+    assert_eq!(sim.pending().len(), 480, "it waits for half of the queue, not for all");
+    for _ in 0..500 {
+        stream.in_scope(|| increment(&mut x))?;
+    }
+    assert_eq!(elements(&x), [1_500; 4]);
+    assert_eq!(sim.blocked_calls(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_full_queue_holds_up_no_other_stream() -> Result<()> {
+    let options = SimOptions::new().schedule(Schedule::Stepped);
+    let device = simulated_with(options, |builder| builder.queue_limit(2));
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = a.in_scope(|| device.zeros::<u32>(4))?;
+    let mut y = b.in_scope(|| device.zeros::<u32>(4))?;
+    // The fill and one launch: the driver takes allocations without end, so they do not count.
+    a.in_scope(|| increment(&mut x))?;
+    assert!(matches!(a.in_scope(|| increment(&mut x)), Err(Error::QueueFull { .. })));
+    b.in_scope(|| increment(&mut y))?;
+    run_to_end(&device);
+    wait(a.ready())?;
+    a.in_scope(|| increment(&mut x))?;
+    run_to_end(&device);
+    assert_eq!((elements(&x), elements(&y)), (vec![2; 4], vec![1; 4]));
+    Ok(())
+}
+
+#[test]
+fn a_loop_that_awaits_room_enqueues_any_number_on_any_device() -> Result<()> {
+    let device = any_device();
+    let stream = device.stream();
+    let mut x = stream.in_scope(|| device.zeros::<u32>(64))?;
+    for _ in 0..5_000 {
+        match stream.in_scope(|| increment(&mut x)) {
+            Ok(_) => {}
+            Err(Error::QueueFull { .. }) => {
+                wait(stream.ready())?;
+                stream.in_scope(|| increment(&mut x))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    assert_eq!(elements(&x), [5_000; 64]);
+    if let Some(sim) = device.simulator() {
+        assert_eq!(sim.blocked_calls(), 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! Which stream work goes to: the innermost scope's, else the one set, else the task's or thread's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures::FutureExt;
+use futures::future::join;
+use headwater::sim::SimSpan;
+use headwater::{Device, DeviceBuffer, Priority, Result, StreamOptions};
+
+use crate::common::{
+    device_buffer, eager, elements, own_device, run_to_end, sim, stepped, stepped_and_slow, wait,
+    watched,
+};
+use crate::kernels::increment;
+
+fn local_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+}
+
+/// Runs what was enqueued and returns its spans, in the order enqueued.
+fn spans(device: &Device) -> Vec<SimSpan> {
+    let done = sim(device).timeline().len();
+    run_to_end(device);
+    let mut spans = sim(device).timeline().split_off(done);
+    spans.sort_by_key(|span| span.id);
+    spans
+}
+
+fn overlap(spans: &[SimSpan]) -> bool {
+    let [a, b] = spans else { panic!("{spans:?}") };
+    assert_eq!(a.stream == b.stream, a.end <= b.start || b.end <= a.start);
+    a.start < b.end && b.start < a.end
+}
+
+fn two_buffers(device: &Device) -> [DeviceBuffer<u32>; 2] {
+    [device_buffer(device, &[0; 64]), device_buffer(device, &[0; 64])]
+}
+
+async fn branch(mut x: DeviceBuffer<u32>) -> Result<()> {
+    tokio::task::yield_now().await;
+    increment(&mut x)?;
+    Ok(())
+}
+
+#[test]
+fn two_tasks_overlap() -> Result<()> {
+    let device = stepped_and_slow();
+    let [x, y] = two_buffers(&device);
+    local_runtime().block_on(async {
+        let (a, b) = (tokio::spawn(branch(x)), headwater::spawn(branch(y)));
+        a.await.expect("no panic")?;
+        b.await.expect("no panic")
+    })?;
+    assert!(overlap(&spans(&device)));
+    Ok(())
+}
+
+#[test]
+fn two_branches_of_a_join_do_not_overlap() -> Result<()> {
+    let device = stepped_and_slow();
+    let [x, y] = two_buffers(&device);
+    local_runtime().block_on(async {
+        let both = tokio::spawn(join(branch(x), branch(y)));
+        let (a, b) = both.await.expect("no panic");
+        a.and(b)
+    })?;
+    assert!(!overlap(&spans(&device)));
+    Ok(())
+}
+
+#[test]
+fn two_scoped_branches_of_a_join_overlap() -> Result<()> {
+    let device = stepped_and_slow();
+    let [x, y] = two_buffers(&device);
+    local_runtime().block_on(async {
+        let both = join(device.scope(branch(x)), device.scope(branch(y)));
+        let (a, b) = tokio::spawn(both).await.expect("no panic");
+        a.and(b)
+    })?;
+    assert!(overlap(&spans(&device)));
+    Ok(())
+}
+
+#[test]
+fn two_threads_overlap() -> Result<()> {
+    let device = stepped_and_slow();
+    let mut buffers = two_buffers(&device);
+    std::thread::scope(|scope| {
+        for x in &mut buffers {
+            scope.spawn(|| increment(x).map(drop));
+        }
+    });
+    assert!(overlap(&spans(&device)));
+    Ok(())
+}
+
+#[test]
+fn a_task_stays_on_its_stream_and_so_does_a_thread() -> Result<()> {
+    let device = own_device();
+    let on_thread = device.current_stream();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let device = device.clone();
+            runtime.spawn(async move {
+                let mine = device.current_stream();
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                    assert!(mine.same_stream(&device.current_stream()));
+                }
+                mine.as_raw()
+            })
+        })
+        .collect();
+    let mut streams: Vec<_> = tasks.into_iter().map(|task| wait(task).expect("no panic")).collect();
+    streams.push(on_thread.as_raw());
+    streams.sort_unstable();
+    streams.dedup();
+    assert_eq!(streams.len(), 9, "each has its own");
+    assert!(on_thread.same_stream(&device.current_stream()));
+    Ok(())
+}
+
+#[test]
+fn the_innermost_scope_counts_and_the_outer_one_again_after_it() {
+    let device = own_device();
+    let outside = device.current_stream();
+    let (a, b) = (device.stream(), device.stream());
+    let current = || device.current_stream().as_raw();
+    a.in_scope(|| {
+        assert_eq!(current(), a.as_raw());
+        b.in_scope(|| {
+            a.in_scope(|| assert_eq!(current(), a.as_raw()));
+            assert_eq!(current(), b.as_raw());
+        });
+        assert_eq!(current(), a.as_raw());
+    });
+    assert_eq!(current(), outside.as_raw());
+}
+
+#[test]
+fn the_current_stream_of_a_scope_is_the_scopes_own_with_its_name_and_priority() {
+    let device = own_device();
+    let options = StreamOptions::new().priority(Priority::High).name("urgent");
+    let current = device.stream_with(options).in_scope(|| device.current_stream());
+    assert_eq!((current.priority(), current.name()), (Priority::High, Some("urgent")));
+    let held: Vec<_> = (0..15)
+        .map(|_| device.stream_with(StreamOptions::new().priority(Priority::High)))
+        .collect();
+    assert!(!held.iter().any(|other| other.same_stream(&current)), "lent out while it is held");
+}
+
+#[test]
+fn scopes_of_two_devices_do_not_hide_each_other() {
+    let (one, two) = (eager(), eager());
+    let (a, b) = (one.stream(), two.stream());
+    a.in_scope(|| {
+        b.in_scope(|| {
+            assert!(one.current_stream().same_stream(&a));
+            assert!(two.current_stream().same_stream(&b));
+        });
+    });
+}
+
+#[test]
+fn a_panic_inside_a_scope_ends_the_scope() {
+    let device = own_device();
+    let outside = device.current_stream().as_raw();
+    let stream = device.stream();
+    let nested = || stream.in_scope(|| device.stream().in_scope(|| panic!("the user's own")));
+    assert!(catch_unwind(AssertUnwindSafe(nested)).is_err());
+    assert_eq!(device.current_stream().as_raw(), outside);
+
+    let mut scoped = Box::pin(stream.scope(async {
+        tokio::task::yield_now().await;
+        device.scope(async { panic!("the user's own") }).await
+    }));
+    assert!((&mut scoped).now_or_never().is_none());
+    assert_eq!(device.current_stream().as_raw(), outside, "between two polls");
+    let polled = catch_unwind(AssertUnwindSafe(|| scoped.now_or_never()));
+    assert!(polled.is_err());
+    assert_eq!(device.current_stream().as_raw(), outside);
+}
+
+#[test]
+fn a_scope_is_current_in_every_poll_and_in_none_between() {
+    let device = own_device();
+    let outside = device.current_stream().as_raw();
+    let stream = device.stream();
+    let current = || device.current_stream().as_raw();
+    let mut scoped = Box::pin(stream.scope(async {
+        for _ in 0..3 {
+            assert_eq!(current(), stream.as_raw());
+            futures::pending!();
+        }
+        current()
+    }));
+    for _ in 0..3 {
+        assert!((&mut scoped).now_or_never().is_none());
+        assert_eq!(current(), outside);
+    }
+    assert_eq!(scoped.now_or_never(), Some(stream.as_raw()));
+}
+
+#[test]
+fn a_stream_set_is_used_by_its_thread_alone_and_not_inside_scopes() {
+    watched(|| {
+        let device = own_device();
+        let [chosen, other] = [device.stream(), device.stream()];
+        chosen.set_current();
+        assert!(device.current_stream().same_stream(&chosen));
+        other.in_scope(|| assert!(device.current_stream().same_stream(&other)));
+        assert!(device.current_stream().same_stream(&chosen));
+        let theirs = std::thread::scope(|scope| {
+            scope.spawn(|| device.current_stream()).join().expect("no panic")
+        });
+        assert!(!theirs.same_stream(&chosen));
+    });
+}
+
+#[test]
+fn a_stream_set_lasts_as_long_as_the_task() {
+    let device = own_device();
+    let outside = device.current_stream().as_raw();
+    local_runtime().block_on(async {
+        let set = |device: Device| async move {
+            let stream = device.stream();
+            stream.set_current();
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+                assert!(device.current_stream().same_stream(&stream));
+            }
+        };
+        let scope = device.stream();
+        let plain = tokio::spawn(set(device.clone()));
+        let unscoped = headwater::spawn(set(device.clone()));
+        let scoped = scope.in_scope(|| headwater::spawn(set(device.clone())));
+        for task in [plain, unscoped, scoped] {
+            task.await.expect("no panic");
+        }
+    });
+    assert_eq!(device.current_stream().as_raw(), outside);
+}
+
+#[test]
+fn a_task_spawned_in_a_scope_gets_a_stream_of_its_own_with_the_same_priority() {
+    let device = own_device();
+    let urgent = device.stream_with(StreamOptions::new().priority(Priority::High).name("urgent"));
+    assert_eq!((urgent.priority(), urgent.name()), (Priority::High, Some("urgent")));
+    local_runtime().block_on(async {
+        let task = |device: Device| async move {
+            let mine = device.current_stream().as_raw();
+            tokio::task::yield_now().await;
+            assert_eq!(device.current_stream().as_raw(), mine);
+            let grandchild = headwater::spawn(async move { device.current_stream().as_raw() });
+            (mine, grandchild.await.expect("no panic"))
+        };
+        let spawned = urgent.in_scope(|| {
+            [headwater::spawn(task(device.clone())), headwater::spawn(task(device.clone()))]
+        });
+        let mut streams = vec![urgent.as_raw()];
+        for task in spawned {
+            let (child, grandchild) = task.await.expect("no panic");
+            assert_ne!(child, grandchild);
+            streams.push(child);
+        }
+        streams.sort_unstable();
+        streams.dedup();
+        assert_eq!(streams.len(), 3);
+    });
+}
+
+#[test]
+fn streams_given_back_are_lent_again_and_more_than_there_are_still_work() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 16]);
+    let held: Vec<_> = (0..40).map(|_| device.stream()).collect();
+    for stream in &held {
+        stream.in_scope(|| increment(&mut x))?;
+    }
+    drop(held);
+    let creates = device.driver_calls().map(|calls| calls.stream_creates);
+    for _ in 0..100 {
+        device.stream().in_scope(|| increment(&mut x))?;
+    }
+    assert_eq!(elements(&x), [140; 16]);
+    assert_eq!(device.driver_calls().map(|calls| calls.stream_creates), creates);
+    run_to_end(&device);
+    Ok(())
+}

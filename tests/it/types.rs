@@ -1,0 +1,86 @@
+//! Which public types cross threads, move, and borrow nothing. That it compiles is the test.
+
+use std::fmt::Debug;
+
+use headwater::sim::{CostModel, SimOp, SimOptions, SimSpan, Simulator, Violation};
+use headwater::*;
+
+fn owned<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn borrowed<T: Send + Sync + Unpin + Debug>() {}
+fn future<T: IntoFuture<Output = Result<O>>, O>() {}
+
+#[test]
+fn what_users_hold_crosses_threads_and_borrows_nothing() {
+    owned::<Device>();
+    owned::<DeviceBuilder>();
+    owned::<DeviceInfo>();
+    owned::<DriverCalls>();
+    owned::<Stream>();
+    owned::<StreamOptions>();
+    owned::<Priority>();
+    owned::<Event>();
+    owned::<Elapsed>();
+    owned::<DeviceBuffer<f32>>();
+    owned::<HostBuffer<f32>>();
+    owned::<Error>();
+    owned::<DeviceFailure>();
+    owned::<DriverError>();
+    owned::<Simulator>();
+    owned::<SimOptions>();
+    owned::<CostModel>();
+    owned::<SimOp>();
+    owned::<SimSpan>();
+    owned::<Violation>();
+}
+
+#[test]
+fn futures_cross_threads_and_need_no_pinning() {
+    owned::<Completion>();
+    owned::<Ready>();
+    owned::<Upload<f32>>();
+    owned::<ToVec<f32>>();
+    borrowed::<Read<'_, f32>>();
+    borrowed::<Write<'_, f32>>();
+    borrowed::<Scope<Completion>>();
+    future::<Completion, ()>();
+    future::<Ready, ()>();
+    future::<Event, ()>();
+    future::<&Event, ()>();
+    future::<Upload<f32>, DeviceBuffer<f32>>();
+    future::<ToVec<f32>, Vec<f32>>();
+    future::<Read<'static, f32>, HostRef<'static, f32>>();
+    future::<Write<'static, f32>, HostMut<'static, f32>>();
+    future::<Scope<Completion>, ()>();
+}
+
+#[test]
+fn views_and_guards_cross_threads() {
+    borrowed::<DeviceSlice<'_, f32>>();
+    borrowed::<DeviceSliceMut<'_, f32>>();
+    borrowed::<HostRef<'_, f32>>();
+    borrowed::<HostMut<'_, f32>>();
+}
+
+#[test]
+fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
+    fn handle<T: Clone>() {}
+    handle::<Device>();
+    handle::<Stream>();
+    handle::<Event>();
+    handle::<Simulator>();
+    // `DeviceBuffer`, `HostBuffer` and `Completion` are not `Clone`: this would be ambiguous.
+    trait Ambiguous<A> {
+        fn check() {}
+    }
+    impl<T> Ambiguous<()> for T {}
+    impl<T: Clone> Ambiguous<u8> for T {}
+    <DeviceBuffer<f32> as Ambiguous<_>>::check();
+    <HostBuffer<f32> as Ambiguous<_>>::check();
+    <Completion as Ambiguous<_>>::check();
+}
+
+#[test]
+fn errors_are_small_enough_to_return() {
+    assert!(size_of::<Error>() <= 96, "{}", size_of::<Error>());
+    assert!(size_of::<Completion>() <= 48, "{}", size_of::<Completion>());
+}
