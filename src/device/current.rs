@@ -16,13 +16,15 @@ pub(crate) struct Frame {
     pub(crate) task: bool,
 }
 
+/// Set in the numbers of threads, which are beside the tasks': those stay far below.
+pub(super) const A_THREAD: u64 = 1 << 47;
+
 thread_local! {
     /// Innermost last. A future's frames are here only while it is being polled.
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
     static THREAD: u64 = {
         static THREADS: AtomicU64 = AtomicU64::new(0);
-        // Beside the tasks' numbers, which stay far below.
-        (1 << 47) | THREADS.fetch_add(1, Relaxed)
+        A_THREAD | THREADS.fetch_add(1, Relaxed)
     };
 }
 
@@ -37,7 +39,7 @@ pub(crate) fn install_task_id(hook: fn() -> Option<u64>) {
 /// The calling task's number, or the thread's outside of any: 48 bits, never 0.
 pub(super) fn caller() -> u64 {
     let task = TASK_ID.get().and_then(|hook| hook());
-    task.map_or_else(|| THREAD.with(|t| *t), |id| (id & ((1 << 47) - 1)).max(1))
+    task.map_or_else(|| THREAD.with(|t| *t), |id| (id & (A_THREAD - 1)).max(1))
 }
 
 /// `None` while the thread is ending: then nothing is scoped.

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::DeviceOptions;
+use super::current::A_THREAD;
 use super::lanes::Lanes;
 use crate::driver::DriverResult;
 use crate::reactor::{Lane, LaneId};
 
-/// Callers that can be told apart before they begin to displace each other.
-const SLOTS: usize = 1024;
+/// Tasks that can be told apart before they begin to displace each other.
+const TASK_SLOTS: usize = 1024;
+/// The same of threads. Both are numbered from 0, so they would meet in the same slots.
+const THREAD_SLOTS: usize = 256;
 /// Bits of a slot that hold the lane's index plus one.
 const LANE_BITS: u32 = 16;
 
@@ -37,7 +40,7 @@ impl TaskStreams {
                 .map(|_| lanes.open(lanes.priorities().0))
                 .collect::<DriverResult<_>>()?,
         };
-        let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        let slots = (0..TASK_SLOTS + THREAD_SLOTS).map(|_| AtomicU64::new(0)).collect();
         Ok(TaskStreams { streams, slots, next: AtomicUsize::new(0) })
     }
 
@@ -63,6 +66,10 @@ impl TaskStreams {
     }
 
     fn slot(&self, caller: u64) -> &AtomicU64 {
-        &self.slots[caller as usize % SLOTS]
+        let number = (caller & (A_THREAD - 1)) as usize;
+        match caller & A_THREAD {
+            0 => &self.slots[number % TASK_SLOTS],
+            _ => &self.slots[TASK_SLOTS + number % THREAD_SLOTS],
+        }
     }
 }

@@ -123,6 +123,19 @@ fn a_task_stays_on_its_stream_and_so_does_a_thread() -> Result<()> {
 }
 
 #[test]
+fn tasks_do_not_displace_a_thread() {
+    let device = own_device();
+    let mine = device.current_stream();
+    let runtime = local_runtime();
+    for _ in 0..1_100 {
+        let device = device.clone();
+        let task = runtime.spawn(async move { device.current_stream() });
+        runtime.block_on(task).expect("no panic");
+    }
+    assert!(mine.same_stream(&device.current_stream()));
+}
+
+#[test]
 fn the_innermost_scope_counts_and_the_outer_one_again_after_it() {
     let device = own_device();
     let outside = device.current_stream();
@@ -250,20 +263,21 @@ fn a_task_spawned_in_a_scope_gets_a_stream_of_its_own_with_the_same_priority() {
     assert_eq!((urgent.priority(), urgent.name()), (Priority::High, Some("urgent")));
     local_runtime().block_on(async {
         let task = |device: Device| async move {
-            let mine = device.current_stream().as_raw();
+            let mine = device.current_stream();
             tokio::task::yield_now().await;
-            assert_eq!(device.current_stream().as_raw(), mine);
-            let grandchild = headwater::spawn(async move { device.current_stream().as_raw() });
-            (mine, grandchild.await.expect("no panic"))
+            assert!(device.current_stream().same_stream(&mine));
+            let grandchild = headwater::spawn(async move { device.current_stream() });
+            [mine, grandchild.await.expect("no panic")]
         };
         let spawned = urgent.in_scope(|| {
             [headwater::spawn(task(device.clone())), headwater::spawn(task(device.clone()))]
         });
         let mut streams = vec![urgent.as_raw()];
         for task in spawned {
-            let (child, grandchild) = task.await.expect("no panic");
-            assert_ne!(child, grandchild);
-            streams.push(child);
+            let both = task.await.expect("no panic");
+            assert!(both.iter().all(|stream| stream.priority() == Priority::High));
+            assert!(!both[0].same_stream(&both[1]));
+            streams.push(both[0].as_raw());
         }
         streams.sort_unstable();
         streams.dedup();
