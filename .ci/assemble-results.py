@@ -4,10 +4,12 @@
     assemble-results.py COMMIT OUT
 
 OUT holds tests.log and tests.status, gpus.csv (name, driver of each GPU) and, from each benchmark,
-NAME.figures.jsonl, or else bench-NAME.log with such lines in it. A line is a JSON object, either
-{"commit": …}, the commit the benchmark was built from, or a figure:
+NAME.figures.jsonl, or else bench-NAME.log with such lines in it. A line is a JSON object. The first
+says which commit the benchmark was built from, {"commit": …}, and each other one is a figure:
 
     {"id": …, "value": median of runs, "ours": …, "base": …, "unit": …, "base_is": …, "runs": […]}
+
+A benchmark that has none says so in its only line: {"commit": …, "figures": "none"}.
 
 Exits with 1, having written what it could, where something is missing or contradicts itself.
 """
@@ -70,8 +72,8 @@ def figures(out, commit, problems):
     found = {}
     for log in sorted(out.glob("bench-*.log")):
         path, lines = lines_of(log)
-        if not lines:
-            problems.note(f"{path.name} has no figures")
+        # Whether the commit was told; whether it was said that there are no figures; how many.
+        told, none, count = False, False, 0
         for number, line in lines:
             place = f"{path.name}:{number}"
             try:
@@ -83,7 +85,12 @@ def figures(out, commit, problems):
                 if entry.get("commit") != commit:
                     problems.note(f"{place}: built from {entry.get('commit')}, not {commit}")
                     return []
+                told = True
+                none = entry.get("figures") == "none"
+                if "figures" in entry and not none:
+                    problems.note(f"{place}: figures is {entry['figures']!r}; all it can be is 'none'")
                 continue
+            count += 1
             runs = entry.get("runs") or []
             if entry["id"] in found:
                 problems.note(f"{place}: {entry['id']} was given before")
@@ -96,6 +103,12 @@ def figures(out, commit, problems):
                 if unknown:
                     print(f"{place}: kept as it is: {', '.join(unknown)}")
                 found[entry["id"]] = entry
+        if not told:
+            problems.note(f"{path.name} does not say which commit it is of")
+        if none and count:
+            problems.note(f"{path.name} was to have no figures and has {count}")
+        elif not none and not count:
+            problems.note(f"{path.name} has no figures")
     return list(found.values())
 
 

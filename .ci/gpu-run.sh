@@ -22,6 +22,9 @@ python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2
 
 export HEADWATER_DEVICE=${HEADWATER_DEVICE:-cuda:0}
 export HEADWATER_REQUIRE_GPU=${HEADWATER_REQUIRE_GPU:-1}
+export RUST_BACKTRACE=1
+# NVRTC and its like lie where the loader does not look by itself.
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
 failed=()
 
 # step NAME SECONDS COMMAND...: its output into NAME.log; what it exits with into NAME.status.
@@ -42,7 +45,8 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpu
 
 # Nothing of an earlier run is to be taken for one of this run.
 rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
-step tests "${TESTS_LIMIT_S:-300}" ./test/it
+# Tests that need a GPU are ignored elsewhere.
+step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored
 for example in overlap stale; do
     step "example-$example" 120 "./example/$example"
 done

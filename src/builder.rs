@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::device::{Backend, Device, DeviceOptions};
+use crate::driver::Counted;
 use crate::driver::sim::{self, SimOptions};
-use crate::driver::{Counted, DriverError};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::task;
@@ -64,7 +64,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The system has no thread for it.
+    /// [`Error::BadSetting`].
     pub fn simulated() -> Result<Device> {
         Device::builder().simulated().open()
     }
@@ -213,7 +213,7 @@ fn env<T>(
 
 #[cfg(feature = "cuda")]
 fn open_cuda(ordinal: usize) -> Result<Backend> {
-    use crate::driver::cuda;
+    use crate::driver::{DriverError, cuda};
 
     let told = |source: DriverError| match source.code() {
         DriverError::NO_LIBRARY => Error::NoDriver(source),

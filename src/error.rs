@@ -10,7 +10,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call was refused, or how awaited work ended.
 ///
-/// Where a call returns `Err`, nothing was enqueued and no memory changed.
+/// Where an operation returns `Err`, it was not enqueued and changed no memory, unless its
+/// documentation says otherwise.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -103,7 +104,19 @@ pub enum Error {
         destination_len: usize,
     },
 
-    /// A buffer or stream of one device was used with another.
+    /// An element that [`DeviceBuffer::fill`](crate::DeviceBuffer::fill) does not take.
+    #[error(
+        "filling with elements of {element_size} bytes takes more driver calls than a stream has \
+         room for: at most {most} bytes, or a pattern of 4 that repeats; upload the elements instead"
+    )]
+    FillTooWide {
+        /// Bytes of an element.
+        element_size: usize,
+        /// The most allowed where no pattern repeats.
+        most: usize,
+    },
+
+    /// A buffer, stream or event of one device was used with another.
     #[error("{operation}: `{argument}` belongs to device {of}, the operation runs on device {on}")]
     WrongDevice {
         /// What was to be done.

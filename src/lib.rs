@@ -1,4 +1,82 @@
 //! Await GPU work.
+//!
+//! A copy or a kernel is on its stream when the call returns, and what comes back is a future of
+//! its end: a CUDA event, found done by `cuEventQuery`. Each task has a stream of its own. What
+//! tasks share is ordered by waits on the GPU, which the library places where two operations
+//! conflict and nowhere else. The host waits where the program awaits, and only there.
+//!
+//! ```
+//! use headwater::{Device, Result};
+//!
+//! #[headwater::kernels(ptx = include_str!("../kernels/pipeline.ptx"))]
+//! // SAFETY: thread i < n touches input[i] and output[i] only; n is the length of both.
+//! unsafe extern "C" {
+//!     #[launch(items = output.len(), block = 256, require = input.len() == output.len(),
+//!              fills = [output])]
+//!     #[args(input, output, output.len() as u32, rounds)]
+//!     #[twin(work_on_host)]
+//!     pub safe fn work(input: &[f32], output: &mut [f32], rounds: u32);
+//! }
+//!
+//! /// What the kernel computes, for the simulated device.
+//! fn work_on_host(input: &[f32], output: &mut [f32], rounds: u32) {
+//!     for (x, y) in input.iter().zip(output) {
+//!         *y = (0..rounds).fold(*x, |v, _| v * 0.99 + 0.01);
+//!     }
+//! }
+//!
+//! async fn run(device: &Device) -> Result<()> {
+//!     let x = device.upload(vec![1.0f32; 1000]).await?;
+//!     let mut y = device.alloc::<f32>(1000)?;
+//!     work(&x, &mut y, 500)?; // on this task's stream: & reads, &mut writes
+//!     let mut out = device.alloc_host::<f32>(1000)?;
+//!     y.copy_to(&mut out)?; // after the kernel; the host has not waited yet
+//!     let out = out.read().await?; // the one wait: a guard over the bytes
+//!     assert!(out.iter().all(|v| (v - 1.0).abs() < 1e-3));
+//!     Ok(())
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! // Device::from_env() for a GPU; this one is simulated, and runs anywhere.
+//! let device = Device::simulated()?;
+//! headwater::block_on(run(&device))
+//! # }
+//! ```
+//!
+//! # Where things are
+//!
+//! - [`Device`]: opened by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or a
+//!   [`DeviceBuilder`]; makes buffers and streams.
+//! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
+//!   [`HostMut`].
+//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
+//!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
+//!   [`DeviceBuffer::to_vec`].
+//! - Futures: [`Completion`] of an operation, [`Read`] and [`Write`] of pinned memory, [`Ready`] of
+//!   a stream with room. Each says what dropping it does: it stops the waiting, never the work.
+//! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
+//!   [`Stream::set_current`]; [`Event`]s for orders that no buffer shows.
+//! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
+//! - [`sim`]: the simulated device, for tests.
+//!
+//! # Which stream
+//!
+//! The innermost scope's on that device; else the one the task has set; else the task's own; else
+//! the thread's. So two spawned tasks overlap on the device unless what they touch conflicts, and
+//! the branches of a `join!`, being one task, do not unless each is in a [`Device::scope`].
+//!
+//! # Features
+//!
+//! `cuda` (default): the CUDA driver, loaded when a CUDA device is opened. The crate builds and runs
+//! where there is none.
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `HEADWATER_DEVICE` | what [`Device::from_env`] opens: `cuda:N` or `sim`; unset: `cuda:0` |
+//! | `HEADWATER_INLINE_SPIN_US` | see [`DeviceBuilder::inline_spin`] |
+//! | `HEADWATER_SINGLE_STREAM` | `1`: see [`DeviceBuilder::single_stream`] |
 
 mod buffer;
 mod builder;
@@ -16,9 +94,7 @@ pub use buffer::{
 pub use builder::DeviceBuilder;
 pub use bytemuck::Pod;
 pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
-pub use driver::{
-    DeviceInfo, DevicePtr, DriverCalls, DriverError, KernelCost, TwinFault, TwinJob, TwinMemory,
-};
+pub use driver::{DeviceInfo, DriverCalls, DriverError};
 pub use error::{DeviceFailure, Error, Result};
 pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};
@@ -27,6 +103,7 @@ pub use task::{Scope, block_on, spawn};
 
 /// The simulated device: its options, its cost model, and the handle by which a test drives it.
 pub mod sim {
+    pub use crate::driver::DevicePtr;
     pub use crate::driver::sim::{
         CostModel, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan, Simulator, Violation,
     };
@@ -37,7 +114,7 @@ pub mod sim {
 pub mod __private {
     pub use inventory;
 
-    pub use crate::driver::{KernelCost, TwinJob, TwinMemory};
+    pub use crate::driver::{KernelCost, TwinFault, TwinJob, TwinMemory};
     pub use crate::op::{
         Argument, Geometry, KernelDecl, LaunchCall, ModuleDecl, Registration, TwinSlice,
         TwinSliceMut, argument, argument_mut, launch, param, pointer, pointer_mut, requirement,

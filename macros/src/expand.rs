@@ -210,8 +210,11 @@ impl Kernel {
 
     /// Whether this is `slice.len()`, of a slice among the parameters.
     fn is_length(&self, value: &Expr) -> bool {
-        let Expr::MethodCall(call) = value else {
-            return false;
+        let call = match value {
+            Expr::MethodCall(call) => call,
+            Expr::Paren(inner) => return self.is_length(&inner.expr),
+            Expr::Group(inner) => return self.is_length(&inner.expr),
+            _ => return false,
         };
         let Expr::Path(receiver) = &*call.receiver else {
             return false;

@@ -9,7 +9,7 @@ use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError};
 use crate::error::{Error, Result};
-use crate::reactor::{Lane, Need, OpKey, Recording, Ticket};
+use crate::reactor::{Held, Lane, Need, OpKey, Recording, Ticket};
 
 const ALLOCATE: OpKey = OpKey { name: "allocating device memory", key: 0 };
 const FREE: OpKey = OpKey { name: "freeing device memory", key: 0 };
@@ -30,7 +30,7 @@ impl Allocation {
         let home = core.current_lane();
         let mut enqueue = home.enqueue_uncounted(ALLOCATE)?;
         let ticket = enqueue.take_ticket();
-        let allocated = enqueue.stream().and_then(|stream| enqueue.driver().alloc(bytes, stream));
+        let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
         let ptr = match allocated {
             Ok(ptr) => ptr,
             Err(source) => {
@@ -39,7 +39,7 @@ impl Allocation {
                 return Err(error);
             }
         };
-        drop(enqueue.finish(Recording::Lazy));
+        enqueue.finish(Recording::Lazy, Held::No);
         let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
@@ -89,13 +89,12 @@ impl Allocation {
                 enqueue.wait(user.lane, seq, &event).map_err(refused)?;
             }
         }
-        let stream = enqueue.stream().map_err(refused)?;
         // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
         // memory any more; every operation that did is finished, or before this point of `lane`,
-        // or waited for above: `record_through` saw to it that each has an event, so `need` never
-        // answers `Record`.
-        unsafe { enqueue.driver().free(self.ptr, stream) }.map_err(refused)?;
-        drop(enqueue.finish(Recording::Lazy));
+        // or waited for above: `record_through` saw to it that each has an event or is finished,
+        // so `need` never answers `Record`.
+        unsafe { enqueue.driver().free(self.ptr, enqueue.stream()) }.map_err(refused)?;
+        enqueue.finish(Recording::Lazy, Held::No);
         Ok(())
     }
 }

@@ -45,12 +45,12 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 
     /// The whole buffer as something that an operation reads.
-    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+    pub(crate) fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice::new(self.allocation.as_deref(), &self.core, self.len)
     }
 
     /// The whole buffer as something that an operation writes.
-    pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
+    pub(crate) fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut::new(self.allocation.as_deref(), &self.core, self.len)
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::reactor::Ticket;
+use crate::reactor::{LaneId, Ticket};
 
 /// How an operation touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,7 @@ type Readers = SmallVec<[Ticket; 2]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     range: Range<usize>,
-    /// The last operation that wrote here, the allocation at first; `None`: the host did, or the
-    /// operation was seen to finish.
+    /// The last operation that wrote here, the allocation at first; `None`: the host did.
     writer: Option<Ticket>,
     readers: Readers,
     /// Something was written here.
@@ -52,20 +51,19 @@ struct Span {
 /// The record of one allocation.
 #[derive(Debug)]
 pub(crate) struct Hazards {
-    /// Ascending, adjacent, none empty; together the allocation.
+    /// Ascending, adjacent; together the allocation. Empty only where that is.
     spans: SmallVec<[Span; 1]>,
     /// The lane of the last access; `None` before the first.
-    last: Option<Ticket>,
+    last: Option<LaneId>,
     /// Accesses from more than one lane were noted.
     shared: bool,
 }
 
-/// What [`Hazards::note`] replaced, to put back if the operation is refused.
-#[derive(Debug, Default)]
-pub(crate) struct Undo {
-    /// The spans as they were; empty for a read, whose note may stay.
-    replaced: SmallVec<[Span; 1]>,
-    ticket: Option<Ticket>,
+/// What a write's note replaced, to put back if the operation is refused. A read's note may stay.
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    before: Span,
+    by: Ticket,
 }
 
 impl Hazards {
@@ -100,11 +98,15 @@ impl Hazards {
         }
     }
 
-    /// Notes an access by `ticket`.
-    pub(crate) fn note(&mut self, access: &Access, ticket: Ticket) -> Undo {
-        self.shared |= self.last.is_some_and(|last| last.lane != ticket.lane);
-        self.last = Some(ticket);
-        let mut undo = Undo { replaced: SmallVec::new(), ticket: Some(ticket) };
+    /// Notes an access by `ticket`; `replaced` is called with what that overwrites.
+    pub(crate) fn note(
+        &mut self,
+        access: &Access,
+        ticket: Ticket,
+        mut replaced: impl FnMut(Replaced),
+    ) {
+        self.shared |= self.last.is_some_and(|last| last != ticket.lane);
+        self.last = Some(ticket.lane);
         for index in self.split(&access.range) {
             let span = &mut self.spans[index];
             if access.mode.writes() {
@@ -114,32 +116,40 @@ impl Hazards {
                     readers: Readers::new(),
                     defined: true,
                 };
-                undo.replaced.push(std::mem::replace(span, written));
-            } else {
-                match span.readers.iter_mut().find(|reader| reader.lane == ticket.lane) {
-                    Some(reader) => *reader = ticket,
-                    None => span.readers.push(ticket),
-                }
+                replaced(Replaced { before: std::mem::replace(span, written), by: ticket });
+                continue;
+            }
+            match span.readers.iter_mut().find(|reader| reader.lane == ticket.lane) {
+                Some(reader) => *reader = ticket,
+                None => span.readers.push(ticket),
             }
         }
-        undo
+    }
+
+    /// The operation of a note was refused after part of it was enqueued: what it wrote is unknown,
+    /// and it still has to be waited for.
+    pub(crate) fn undefine(&mut self, replaced: Replaced) {
+        let Replaced { before, by } = replaced;
+        for index in self.split(&before.range) {
+            let span = &mut self.spans[index];
+            span.defined &= span.writer != Some(by);
+        }
     }
 
     /// The operation of a note was refused. Where another access was noted since, it stays, and
     /// keeps what it has to come after.
-    pub(crate) fn undo(&mut self, undo: Undo) {
-        for before in undo.replaced {
-            for index in self.split(&before.range) {
-                let span = &mut self.spans[index];
-                if span.writer != undo.ticket {
-                    continue;
-                }
-                let since = std::mem::take(&mut span.readers);
-                span.writer = before.writer;
-                span.readers = before.readers.clone();
-                span.readers.extend(since);
-                span.defined = before.defined;
+    pub(crate) fn undo(&mut self, replaced: Replaced) {
+        let Replaced { before, by } = replaced;
+        for index in self.split(&before.range) {
+            let span = &mut self.spans[index];
+            if span.writer != Some(by) {
+                continue;
             }
+            let since = std::mem::take(&mut span.readers);
+            span.writer = before.writer;
+            span.readers = before.readers.clone();
+            span.readers.extend(since);
+            span.defined = before.defined;
         }
     }
 
@@ -168,6 +178,11 @@ impl Hazards {
 
     /// Splits spans so that `range` begins and ends between two; the indices of those inside.
     fn split(&mut self, range: &Range<usize>) -> Range<usize> {
+        if let [whole] = &self.spans[..]
+            && whole.range == *range
+        {
+            return 0..1;
+        }
         let first = self.split_at(range.start);
         let end = self.split_at(range.end);
         first..end
@@ -191,7 +206,6 @@ impl Hazards {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reactor::LaneId;
 
     fn t(lane: u32, seq: u64) -> Ticket {
         Ticket { lane: LaneId(lane), seq }
@@ -203,6 +217,17 @@ mod tests {
 
     fn overwrite(range: Range<usize>) -> Access {
         Access { range, mode: Mode::Overwrite }
+    }
+
+    /// Notes; what it replaced.
+    fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Vec<Replaced> {
+        let mut out = Vec::new();
+        hazards.note(access, ticket, |replaced| out.push(replaced));
+        out
+    }
+
+    fn undo(hazards: &mut Hazards, replaced: Vec<Replaced>) {
+        replaced.into_iter().for_each(|replaced| hazards.undo(replaced));
     }
 
     fn conflicts(hazards: &Hazards, access: &Access) -> Vec<Ticket> {
@@ -223,20 +248,20 @@ mod tests {
     #[test]
     fn readers_come_after_the_writer_only_and_a_writer_after_them_all() {
         let mut hazards = Hazards::new(8, None);
-        hazards.note(&overwrite(0..8), t(0, 1));
-        hazards.note(&read(0..8), t(1, 1));
+        note(&mut hazards, &overwrite(0..8), t(0, 1));
+        note(&mut hazards, &read(0..8), t(1, 1));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
-        hazards.note(&read(0..8), t(2, 1));
-        hazards.note(&read(0..8), t(1, 5));
+        note(&mut hazards, &read(0..8), t(2, 1));
+        note(&mut hazards, &read(0..8), t(1, 5));
         assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 5), t(2, 1)]);
-        hazards.note(&overwrite(0..8), t(3, 1));
+        note(&mut hazards, &overwrite(0..8), t(3, 1));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(3, 1)]);
     }
 
     #[test]
     fn disjoint_ranges_do_not_conflict() {
         let mut hazards = Hazards::new(100, None);
-        hazards.note(&overwrite(0..50), t(0, 1));
+        note(&mut hazards, &overwrite(0..50), t(0, 1));
         assert_eq!(conflicts(&hazards, &overwrite(50..100)), []);
         assert_eq!(conflicts(&hazards, &read(49..51)), [t(0, 1)]);
         assert_eq!(hazards.undefined_in(&(0..100)), Some(50..100));
@@ -246,8 +271,8 @@ mod tests {
     #[test]
     fn a_refused_write_leaves_what_was_there() {
         let mut hazards = Hazards::new(8, Some(t(0, 1)));
-        let undo = hazards.note(&overwrite(0..8), t(1, 1));
-        hazards.undo(undo);
+        let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
+        undo(&mut hazards, replaced);
         assert_eq!(hazards.undefined_in(&(0..8)), Some(0..8));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
     }
@@ -255,21 +280,21 @@ mod tests {
     #[test]
     fn a_read_noted_behind_a_refused_write_stays() {
         let mut hazards = Hazards::new(8, None);
-        hazards.note(&overwrite(0..8), t(0, 1));
-        hazards.note(&read(0..8), t(2, 1));
-        let undo = hazards.note(&overwrite(0..8), t(1, 1));
-        hazards.note(&read(0..8), t(3, 1));
-        hazards.undo(undo);
+        note(&mut hazards, &overwrite(0..8), t(0, 1));
+        note(&mut hazards, &read(0..8), t(2, 1));
+        let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
+        note(&mut hazards, &read(0..8), t(3, 1));
+        undo(&mut hazards, replaced);
         assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(2, 1), t(3, 1)]);
     }
 
     #[test]
     fn memory_is_shared_once_a_second_lane_touches_it() {
         let mut hazards = Hazards::new(8, Some(t(0, 1)));
-        hazards.note(&overwrite(0..8), t(1, 1));
-        hazards.note(&read(0..8), t(1, 2));
+        note(&mut hazards, &overwrite(0..8), t(1, 1));
+        note(&mut hazards, &read(0..8), t(1, 2));
         assert!(!hazards.is_shared(), "the allocation itself does not count");
-        hazards.note(&read(0..8), t(2, 1));
+        note(&mut hazards, &read(0..8), t(2, 1));
         assert!(hazards.is_shared());
     }
 }

@@ -26,6 +26,24 @@ use crate::reactor::{Completion, block_on_thread};
 /// `blocking_` ones wait in the thread. Copies are ordered with each other as those of
 /// [`DeviceBuffer`](crate::DeviceBuffer)s are.
 ///
+/// While a guard is there, the compiler keeps operations away that conflict with it:
+///
+/// ```compile_fail,E0502
+/// # async fn f(y: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) {
+/// let bytes = out.read().await.unwrap();
+/// y.copy_to(&mut out).unwrap(); // would write what `bytes` reads
+/// println!("{}", bytes[0]);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0502
+/// # async fn f(mut y: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) {
+/// let mut bytes = out.write().await.unwrap();
+/// y.copy_from(&out).unwrap(); // would read what `bytes` writes
+/// bytes[0] = 1.0;
+/// # }
+/// ```
+///
 /// # Drop
 ///
 /// Never blocks and frees nothing: the memory goes back to the device's pool, for reuse once the
@@ -74,7 +92,8 @@ impl<T: Pod> HostBuffer<T> {
     }
 
     /// Awaits every operation that touches the buffer, then gives its elements to change. Where
-    /// nothing has written them they are zero. See [`Write`] for errors and cancel safety.
+    /// nothing has written any of them yet, they are zero. See [`Write`] for errors and cancel
+    /// safety.
     pub fn write(&mut self) -> Write<'_, T> {
         Write::new(self)
     }
@@ -89,8 +108,8 @@ impl<T: Pod> HostBuffer<T> {
         self.readable()
     }
 
-    /// The elements to change, if no operation still touches them. Where nothing has written them
-    /// they are zero.
+    /// The elements to change, if no operation still touches them. Where nothing has written any of
+    /// them yet, they are zero.
     ///
     /// # Errors
     ///
@@ -147,8 +166,8 @@ impl<T: Pod> HostBuffer<T> {
             let buffer = self.tracked.describe();
             return Err(Error::Uninitialised { operation, argument, buffer, range });
         }
-        // SAFETY: the block has room for `len` elements, is aligned to a page, and its bytes are
-        // defined; any bytes make a `T: Pod`. Every operation that wrote them was seen to finish
+        // SAFETY: the block has room for `len` elements, is aligned for them (`byte_len`), and its bytes
+        // are defined; any bytes make a `T: Pod`. Every operation that wrote them was seen to finish
         // (the callers' `waits`), and none that writes can be enqueued while the guard borrows
         // `self`, since that takes `&mut self`.
         let elements = unsafe { std::slice::from_raw_parts(self.first().as_ptr(), self.len) };

@@ -51,10 +51,10 @@ macro_rules! view {
                 self.place.core
             }
 
-            /// The memory and how it is touched; `None` where there are no bytes.
-            pub(crate) fn access(&self, mode: Mode) -> Option<(&'a Tracked, Access)> {
-                let tracked = self.place.allocation?.tracked();
-                Some((tracked, Access { range: 0..self.bytes(), mode }))
+            /// The memory, if there are any bytes, and how it is touched.
+            pub(crate) fn access(&self, mode: Mode) -> (Option<&'a Tracked>, Access) {
+                let tracked = self.place.allocation.map(Allocation::tracked);
+                (tracked, Access { range: 0..self.bytes(), mode })
             }
         }
 

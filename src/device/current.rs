@@ -42,34 +42,39 @@ pub(super) fn caller() -> u64 {
     task.map_or_else(|| THREAD.with(|t| *t), |id| (id & (A_THREAD - 1)).max(1))
 }
 
-/// The innermost scope's lane on that device.
-pub(super) fn scoped_lane(device: u32) -> Option<Arc<Lane>> {
-    FRAMES.with_borrow(|frames| {
-        let frame = frames.iter().rev().find(|f| f.stream.device_number() == device)?;
-        Some(frame.stream.lane().clone())
-    })
+/// `None` while the thread is ending: then nothing is scoped.
+fn with_frames<R>(f: impl FnOnce(&mut Vec<Frame>) -> R) -> Option<R> {
+    FRAMES.try_with(|frames| f(&mut frames.borrow_mut())).ok()
 }
 
 /// The innermost scope's stream on that device.
 pub(super) fn scoped_stream(device: u32) -> Option<Stream> {
-    FRAMES.with_borrow(|frames| {
-        let frame = frames.iter().rev().find(|f| f.stream.device_number() == device)?;
-        Some(frame.stream.clone())
-    })
+    with_frames(|frames| innermost(frames, device).cloned())?
+}
+
+/// The innermost scope's lane on that device.
+pub(super) fn scoped_lane(device: u32) -> Option<Arc<Lane>> {
+    with_frames(|frames| innermost(frames, device).map(|stream| stream.lane().clone()))?
+}
+
+fn innermost(frames: &[Frame], device: u32) -> Option<&Stream> {
+    frames.iter().rev().map(|f| &f.stream).find(|stream| stream.device_number() == device)
 }
 
 /// The innermost scope of any device.
 pub(crate) fn current_frame() -> Option<Frame> {
-    FRAMES.with_borrow(|frames| frames.last().cloned())
+    with_frames(|frames| frames.last().cloned())?
 }
 
 /// Has the calling task use `stream` wherever no scope says otherwise.
 pub(super) fn set_stream(core: &DeviceCore, stream: &Stream) {
-    let replaced = FRAMES.with_borrow_mut(|frames| {
-        let task = frames.iter_mut().rev().find(|f| f.task);
-        task.map(|frame| std::mem::replace(&mut frame.stream, stream.clone()))
+    // What it replaces is dropped after the borrow.
+    let replaced = with_frames(|frames| {
+        let of_device = |f: &&mut Frame| f.stream.device_number() == core.number();
+        let task = frames.iter_mut().rev().filter(of_device).find(|f| f.task)?;
+        Some(std::mem::replace(&mut task.stream, stream.clone()))
     });
-    if replaced.is_none() {
+    if replaced.flatten().is_none() {
         core.set_caller_lane(stream.lane());
     }
 }
@@ -82,21 +87,23 @@ pub(crate) struct FrameGuard {
 
 impl FrameGuard {
     pub(crate) fn enter(frame: Frame) -> Self {
-        FRAMES.with_borrow_mut(|frames| {
+        let below = with_frames(|frames| {
             frames.push(frame);
-            FrameGuard { below: frames.len() - 1 }
-        })
+            frames.len() - 1
+        });
+        FrameGuard { below: below.unwrap_or(usize::MAX) }
     }
 
     /// The frame as it is now: `set_stream` may have changed it.
     pub(crate) fn frame(&self) -> Option<Frame> {
-        FRAMES.with_borrow(|frames| frames.get(self.below).cloned())
+        with_frames(|frames| frames.get(self.below).cloned())?
     }
 }
 
 impl Drop for FrameGuard {
     fn drop(&mut self) {
-        // Dropped after the borrow: a stream's last handle gives back its lease.
-        let _above = FRAMES.with_borrow_mut(|frames| frames.split_off(self.below));
+        let pop = || with_frames(|frames| (frames.len() > self.below).then(|| frames.pop()))??;
+        // Each dropped after the borrow: a stream's last handle gives back its lease.
+        while pop().is_some() {}
     }
 }

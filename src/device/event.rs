@@ -17,7 +17,8 @@ pub struct Event {
     lane: Arc<Lane>,
     /// The last operation before it.
     seq: u64,
-    event: EventRef,
+    /// `None`: it was known to be reached when it was asked for.
+    event: Option<EventRef>,
     timed: bool,
 }
 
@@ -41,15 +42,19 @@ impl Event {
 
     pub(super) fn wait_on(&self, lane: &Arc<Lane>) -> Result<()> {
         const WAIT: OpKey = OpKey { name: "waiting for an event", key: 0 };
+        if !self.lane.can_share_events(lane) {
+            let (of, on) = (self.lane.id().device(), lane.id().device());
+            return Err(Error::WrongDevice { operation: WAIT.name, argument: "event", of, on });
+        }
+        let Some(event) = &self.event else { return Ok(()) };
         if lane.id() == self.lane.id() || self.lane.is_done(self.seq) {
             return Ok(());
         }
         let mut enqueue = lane.enqueue_uncounted(WAIT)?;
         enqueue.take_ticket();
-        let waited = enqueue.wait(self.lane.id(), self.seq, &self.event);
-        let waited = waited.map_err(|error| lane.reactor().refused(WAIT.name, error));
-        drop(enqueue);
-        waited
+        enqueue
+            .wait(self.lane.id(), self.seq, event)
+            .map_err(|error| lane.reactor().refused(WAIT.name, error))
     }
 
     /// Whether the point was reached. Asks the driver once if that is not known yet
@@ -75,13 +80,18 @@ impl Event {
         if !self.is_finished()? || !earlier.is_finished()? {
             return Ok(Elapsed::NotReached);
         }
-        let (Some(start), Some(end)) = (earlier.event.handle(), self.event.handle()) else {
+        let (Some(start), Some(end)) = (&earlier.event, &self.event) else {
             return Ok(Elapsed::NotTimed);
         };
-        match self.lane.driver().event_elapsed(start, end) {
+        let name = "measuring time";
+        if !self.lane.can_share_events(&earlier.lane) {
+            let (of, on) = (earlier.lane.id().device(), self.lane.id().device());
+            return Err(Error::WrongDevice { operation: name, argument: "earlier", of, on });
+        }
+        match self.lane.driver().event_elapsed(start.handle(), end.handle()) {
             Ok(time) => Ok(Elapsed::Time(time)),
             Err(source) => {
-                let error: Error = self.lane.reactor().refused("measuring time", source);
+                let error = self.lane.reactor().refused(name, source);
                 self.lane.reactor().announce();
                 Err(error)
             }

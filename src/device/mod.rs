@@ -33,7 +33,7 @@ use crate::reactor::{Lane, LaneId, Reactor, ReactorOptions};
 /// A device and everything of this process on it: a handle, cheap to clone.
 ///
 /// Made by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or [`Device::builder`].
-/// Buffers, streams and events keep it open. When the last of them is gone, it is closed in the
+/// Buffers and streams keep it open. When the last of them is gone, it is closed in the
 /// background once its work is done; dropping never blocks.
 #[derive(Clone)]
 pub struct Device {

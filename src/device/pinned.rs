@@ -95,13 +95,26 @@ impl PinnedPool {
         self.sweep(core);
     }
 
-    /// Moves what the device is done with to the idle blocks. Asks each stream once at most.
+    /// Moves what the device is done with to the idle blocks. Looks at each lane once at most.
     fn sweep(&self, core: &DeviceCore) {
-        let Some(mut retiring) = self.retiring.try_lock() else { return };
-        // Taken out: a look wakes tasks, and theirs may come here.
-        let candidates = std::mem::take(&mut *retiring);
-        drop(retiring);
-        let (done, busy): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|r| r.is_done(core));
+        // Taken out: a look wakes tasks, and they may come here.
+        let candidates = std::mem::take(&mut *self.retiring.lock());
+        let mut oldest = SmallVec::<[Ticket; 4]>::new();
+        for user in candidates.iter().flat_map(|r| &r.users) {
+            match oldest.iter_mut().find(|known| known.lane == user.lane) {
+                Some(known) => known.seq = known.seq.min(user.seq),
+                None => oldest.push(*user),
+            }
+        }
+        oldest.retain(|user| !user.is_done(core));
+        for user in &oldest {
+            if let Some(lane) = core.lane(user.lane) {
+                lane.request_record(user.seq);
+                lane.probe(user.seq);
+            }
+        }
+        let is_done = |r: &Retiring| r.users.iter().all(|user| user.is_done(core));
+        let (done, busy): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_done);
         if !busy.is_empty() {
             self.retiring.lock().extend(busy);
         }
@@ -130,14 +143,10 @@ impl PinnedBlock {
     }
 }
 
-impl Retiring {
+impl Ticket {
+    /// Whether it is known to be finished. A lane that is gone has nothing on it.
     fn is_done(&self, core: &DeviceCore) -> bool {
-        self.users.iter().all(|user| {
-            core.lane(user.lane).is_none_or(|lane| {
-                lane.request_record(user.seq);
-                lane.probe(user.seq)
-            })
-        })
+        core.lane(self.lane).is_none_or(|lane| lane.is_done(self.seq))
     }
 }
 

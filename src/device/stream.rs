@@ -65,7 +65,7 @@ struct Lease {
     core: Arc<DeviceCore>,
     lane: Arc<Lane>,
     options: StreamOptions,
-    /// To be given back: nobody else holds the lane.
+    /// Out of the pool, to be given back.
     owned: bool,
 }
 
@@ -113,7 +113,7 @@ impl Stream {
     ///
     /// For comparison and display: what is enqueued on it behind the library's back is not tracked.
     pub fn as_raw(&self) -> u64 {
-        self.lane().stream().map_or(0, |stream| stream.raw())
+        self.lane().stream().raw()
     }
 
     /// Operations enqueued and not known to be finished.
@@ -134,7 +134,7 @@ impl Stream {
     /// Ready once everything enqueued on this stream so far is finished. Does not wait for what is
     /// enqueued later.
     pub fn synchronize(&self) -> Completion {
-        self.lane().completion(self.lane().submitted())
+        self.lane().synchronize()
     }
 
     /// Ready once the stream has room for another operation: await it after
@@ -190,7 +190,7 @@ impl fmt::Debug for Stream {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.owned {
-            self.core.streams().give_back(self.options.priority, self.lane.clone());
+            self.core.streams().give_back(self.options.priority, &self.lane);
         }
     }
 }

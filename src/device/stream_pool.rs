@@ -1,6 +1,5 @@
 //! Streams made in advance and lent out one holder each.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::DeviceOptions;
@@ -24,9 +23,15 @@ pub(crate) struct StreamPool {
 }
 
 struct Shelf {
-    all: Vec<Arc<Lane>>,
-    /// Lanes that nobody leases, longest returned first.
-    idle: Mutex<VecDeque<Arc<Lane>>>,
+    slots: Mutex<Vec<Slot>>,
+}
+
+struct Slot {
+    lane: Arc<Lane>,
+    /// Leases that are out. More than one only while every lane of the shelf has one.
+    leases: u32,
+    /// Of all returns to the shelf, which was the last of this lane.
+    returned: u64,
 }
 
 impl StreamPool {
@@ -34,47 +39,48 @@ impl StreamPool {
         let reclaim = lanes.open(0)?;
         if options.single_stream {
             let single = lanes.open(0)?;
-            let none = || Shelf { all: Vec::new(), idle: Mutex::default() };
+            let none = || Shelf { slots: Mutex::default() };
             return Ok(StreamPool { normal: none(), high: none(), reclaim, single: Some(single) });
         }
         let (least, most) = lanes.priorities();
         let shelf = |priority| {
-            let all = (0..options.leased_streams.max(1))
-                .map(|_| lanes.open(priority))
-                .collect::<DriverResult<Vec<_>>>()?;
-            let idle = Mutex::new(all.iter().cloned().collect());
-            Ok(Shelf { all, idle })
+            let slot = |_| {
+                let lane = lanes.open(priority)?;
+                Ok(Slot { lane, leases: 0, returned: 0 })
+            };
+            let slots = (0..options.leased_streams.max(1)).map(slot);
+            Ok(Shelf { slots: Mutex::new(slots.collect::<DriverResult<_>>()?) })
         };
         Ok(StreamPool { normal: shelf(least)?, high: shelf(most)?, reclaim, single: None })
     }
 
-    /// A lane that nobody else leases, and idle if one is; else the least busy of all.
+    /// The lane with the fewest leases; of those one that is idle, as far as is known; of those the
+    /// one returned longest ago.
     pub(super) fn lease(&self, priority: Priority) -> Arc<Lane> {
         if let Some(single) = &self.single {
             return single.clone();
         }
-        let shelf = self.shelf(priority);
-        let mut idle = shelf.idle.lock();
-        let quiet = idle.iter().position(|lane| lane.in_flight() == 0).unwrap_or(0);
-        if let Some(lane) = idle.remove(quiet) {
-            return lane;
+        let mut slots = self.shelf(priority).slots.lock();
+        let rank = |slot: &&mut Slot| (slot.leases, slot.lane.in_flight() > 0, slot.returned);
+        match slots.iter_mut().min_by_key(rank) {
+            Some(slot) => {
+                slot.leases += 1;
+                slot.lane.clone()
+            }
+            // A shelf has at least one.
+            None => self.reclaim.clone(),
         }
-        drop(idle);
-        let least = shelf.all.iter().min_by_key(|lane| lane.in_flight());
-        least.unwrap_or(&self.reclaim).clone()
     }
 
-    /// Takes back a lease. A lane handed out twice comes back twice: the second is ignored.
-    pub(super) fn give_back(&self, priority: Priority, lane: Arc<Lane>) {
-        if self.single.is_some() {
-            return;
-        }
-        // So that the pool comes to know when it is idle without asking again and again.
-        lane.request_record(lane.submitted());
+    /// Takes back a lease.
+    pub(super) fn give_back(&self, priority: Priority, lane: &Arc<Lane>) {
+        // Where an event says how far it is, one look: the pool then knows that it is idle.
         lane.probe(lane.submitted());
-        let mut idle = self.shelf(priority).idle.lock();
-        if !idle.iter().any(|known| Arc::ptr_eq(known, &lane)) {
-            idle.push_back(lane);
+        let mut slots = self.shelf(priority).slots.lock();
+        let returned = slots.iter().map(|slot| slot.returned).max().unwrap_or(0) + 1;
+        if let Some(slot) = slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.lane, lane)) {
+            slot.leases = slot.leases.saturating_sub(1);
+            slot.returned = returned;
         }
     }
 

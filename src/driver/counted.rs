@@ -156,6 +156,10 @@ impl Driver for Counted {
         self.inner.event_elapsed(start, end)
     }
 
+    fn relax_capture(&self) -> DriverResult<()> {
+        self.inner.relax_capture()
+    }
+
     fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr> {
         one(&self.counters.allocs);
         self.inner.alloc(bytes, stream)

@@ -26,6 +26,8 @@ const CODES: &[(u32, &str, bool)] = &[
     (201, "INVALID_CONTEXT", false),
     (209, "NO_BINARY_FOR_GPU", false),
     (214, "ECC_UNCORRECTABLE", true),
+    (220, "NVLINK_UNCORRECTABLE", true),
+    (226, "CONTAINED", true),
     (218, "INVALID_PTX", false),
     (222, "UNSUPPORTED_PTX_VERSION", false),
     (302, "SHARED_OBJECT_SYMBOL_NOT_FOUND", false),
@@ -46,6 +48,7 @@ const CODES: &[(u32, &str, bool)] = &[
     (717, "INVALID_ADDRESS_SPACE", true),
     (718, "INVALID_PC", true),
     (719, "LAUNCH_FAILED", true),
+    (721, "TENSOR_MEMORY_LEAK", true),
     (800, "NOT_PERMITTED", false),
     (801, "NOT_SUPPORTED", false),
     (802, "SYSTEM_NOT_READY", false),
@@ -86,6 +89,11 @@ impl DriverError {
     /// Whether the error ends the use of the device in this process: every later call on it fails.
     pub fn is_sticky(&self) -> bool {
         self.entry().is_some_and(|e| e.2)
+    }
+
+    /// Whether a graph capture forbade the call.
+    pub(crate) fn is_of_capture(&self) -> bool {
+        (900..=908).contains(&self.code)
     }
 
     fn entry(&self) -> Option<&'static (u32, &'static str, bool)> {

@@ -13,9 +13,13 @@
 //!   [`Driver::stream_wait`].
 //! - A stream takes at least 1,000 pending launches, copies and fills before a call may block.
 //! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included.
+//! - Handles are given to the driver that made them. The one exception: on CUDA, a stream can wait
+//!   for an event of another CUDA device.
 //! - Nothing panics because a library, a symbol, a device or a permission is missing.
-// Declares unsafe methods; has no unsafe block.
-#![allow(unsafe_code)]
+#![cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "parts of the contract have no user without CUDA")
+)]
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -48,7 +52,8 @@ impl fmt::Debug for DevicePtr {
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
-        #[derive(Debug, PartialEq, Eq, Hash)]
+        /// The default names nothing: it is left behind in a `Drop`, and given to no driver.
+        #[derive(Debug, Default, PartialEq, Eq, Hash)]
         pub(crate) struct $name(u64);
         impl $name {
             pub(in crate::driver) fn new(raw: u64) -> Self {
@@ -202,6 +207,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// `cuEventQuery`: whether the last recording was reached; true if never recorded. True is an
     /// acquire: what came before the recording is visible to this thread.
     fn event_query(&self, event: &EventHandle) -> DriverResult<bool>;
+    /// `cuThreadExchangeStreamCaptureMode`, relaxed: what this thread does from here on does not
+    /// disturb a graph capture of another thread.
+    fn relax_capture(&self) -> DriverResult<()>;
     /// `cuEventElapsedTime` between the recordings of two timed events, both finished.
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration>;
 

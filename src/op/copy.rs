@@ -5,7 +5,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use smallvec::SmallVec;
 
 use super::submit::{Operand, submit};
 use crate::buffer::{Access, DeviceBuffer, HostBuffer, Mode, Tracked};
@@ -39,7 +38,7 @@ mod sealed {
 #[doc(hidden)]
 pub struct Side<'a> {
     memory: Address,
-    touched: Option<(&'a Tracked, Access)>,
+    touched: (Option<&'a Tracked>, Access),
     core: &'a Arc<DeviceCore>,
     len: usize,
     bytes: usize,
@@ -92,7 +91,7 @@ impl<T: Pod> sealed::Target<T> for HostBuffer<T> {
 fn pinned_side<T: Pod>(buffer: &HostBuffer<T>, mode: Mode) -> Side<'_> {
     Side {
         memory: Address::Pinned(buffer.ptr()),
-        touched: Some((buffer.tracked(), buffer.access(mode))),
+        touched: (Some(buffer.tracked()), buffer.access(mode)),
         core: buffer.core(),
         len: buffer.len(),
         bytes: buffer.bytes(),
@@ -167,22 +166,19 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     if source.bytes == 0 {
         return Ok(Completion::ready());
     }
-    let operands: SmallVec<[Operand<'_>; 2]> = [
+    let operands = [
         Operand::new("source", source.touched.clone()),
         Operand::new("target", target.touched.clone()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
     // Equal sizes in one direction are expected to take equally long.
     let key = source.bytes as u32 ^ (name.len() as u32) << 26;
-    submit(core, OpKey { name, key }, &operands, |driver, stream| {
+    submit(core, OpKey { name, key }, &operands, 1, |driver, stream| {
         let bytes = source.bytes;
         // SAFETY: both ranges are whole buffers of `bytes` bytes, held alive by their owners until
         // this operation is done (device memory is freed after it in stream order, pinned memory
         // is not reused before it is finished), and `submit` has ordered it with every access that
         // conflicts. Source and target are not the same buffer: one is borrowed exclusively.
-        unsafe {
+        let copied = unsafe {
             match (source.memory, target.memory) {
                 (Address::Pinned(src), Address::Device(dst)) => {
                     driver.copy_h2d(dst, src, bytes, stream)
@@ -196,6 +192,7 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
                 // No method takes two pinned buffers.
                 (Address::Pinned(_), Address::Pinned(_)) => Ok(()),
             }
-        }
+        };
+        Ok(copied?)
     })
 }

@@ -4,11 +4,16 @@
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use super::submit::{Operand, submit};
+use super::submit::{Operand, Refusal, submit};
 use crate::buffer::{DeviceBuffer, Mode};
 use crate::driver::Fill;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reactor::{Completion, OpKey};
+
+/// Driver calls that one fill may take.
+const MOST_CALLS: usize = 16;
+/// Bytes of the widest unit that the driver fills with.
+const WIDEST_UNIT: usize = 4;
 
 impl<T: Pod> DeviceBuffer<T> {
     /// Sets every element to `value`, on the current stream of the buffer's device.
@@ -19,21 +24,33 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`QueueFull`](crate::Error::QueueFull), the driver refused, or the device is lost. Nothing
-    /// is enqueued then.
+    /// [`FillTooWide`](Error::FillTooWide) for elements over 64 bytes without a repetition;
+    /// [`QueueFull`](Error::QueueFull), the driver refused, or the device is lost. Nothing is
+    /// enqueued then, except that where the driver refuses one of several calls the elements are
+    /// undefined afterwards: reading them is [`Uninitialised`](Error::Uninitialised).
     pub fn fill(&mut self, value: T) -> Result<Completion> {
         let view = self.as_slice_mut();
-        let Some(operand) = Operand::new("self", view.access(Mode::Overwrite)) else {
+        if view.bytes() == 0 {
             return Ok(Completion::ready());
-        };
+        }
         let fills = fills(view.ptr().0, view.len(), bytemuck::bytes_of(&value));
+        if fills.len() > MOST_CALLS {
+            let most = MOST_CALLS * WIDEST_UNIT;
+            return Err(Error::FillTooWide { element_size: size_of::<T>(), most });
+        }
+        let operand = Operand::new("self", view.access(Mode::Overwrite));
         let op = OpKey { name: "filling device memory", key: view.bytes() as u32 ^ 1 << 31 };
-        submit(view.core(), op, &[operand], |driver, stream| {
-            fills.iter().try_for_each(|fill| {
+        submit(view.core(), op, &[operand], fills.len() as u64, |driver, stream| {
+            for (done, fill) in fills.iter().enumerate() {
                 // SAFETY: the rows lie within the buffer (see `fills`), which is freed after this
                 // operation in stream order; `submit` has ordered it with all that conflicts.
-                unsafe { driver.fill(*fill, stream) }
-            })
+                let filled = unsafe { driver.fill(*fill, stream) };
+                filled.map_err(|error| match done {
+                    0 => Refusal::Whole(error),
+                    _ => Refusal::Rest(error),
+                })?;
+            }
+            Ok(())
         })
     }
 }

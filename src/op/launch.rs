@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::geometry::Geometry;
 use super::kernel::KernelDecl;
 use super::submit::{Operand, submit};
-use crate::buffer::{DeviceSlice, DeviceSliceMut, Mode};
+use crate::buffer::{Access, DeviceSlice, DeviceSliceMut, Mode};
 use crate::device::{DeviceCore, FunctionTable, current_frame};
 use crate::driver::{DevicePtr, FunctionHandle, KernelCost, Launch, MemAccess, TwinJob};
 use crate::error::{Error, Result};
@@ -21,19 +21,13 @@ use crate::reactor::{Completion, OpKey};
 pub struct Argument<'a> {
     core: &'a Arc<DeviceCore>,
     ptr: DevicePtr,
-    bytes: usize,
-    /// `None` where there are no bytes.
-    operand: Option<Operand<'a>>,
+    operand: Operand<'a>,
 }
 
 /// A buffer that the kernel reads.
 pub fn argument<'a, T: Pod>(name: &'static str, view: &DeviceSlice<'a, T>) -> Argument<'a> {
-    Argument {
-        core: view.core(),
-        ptr: view.ptr(),
-        bytes: view.bytes(),
-        operand: Operand::new(name, view.access(Mode::Read)),
-    }
+    let operand = Operand::new(name, view.access(Mode::Read));
+    Argument { core: view.core(), ptr: view.ptr(), operand }
 }
 
 /// A buffer that the kernel writes; `fills`: every byte, without reading any.
@@ -43,11 +37,13 @@ pub fn argument_mut<'a, T: Pod>(
     fills: bool,
 ) -> Argument<'a> {
     let mode = if fills { Mode::Overwrite } else { Mode::Update };
-    Argument {
-        core: view.core(),
-        ptr: view.ptr(),
-        bytes: view.bytes(),
-        operand: Operand::new(name, view.access(mode)),
+    let operand = Operand::new(name, view.access(mode));
+    Argument { core: view.core(), ptr: view.ptr(), operand }
+}
+
+impl<'a> AsRef<Operand<'a>> for Argument<'a> {
+    fn as_ref(&self) -> &Operand<'a> {
+        &self.operand
     }
 }
 
@@ -126,14 +122,12 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         return Ok(Completion::ready());
     }
     let (grid, block) = geometry.checked(kernel.name, call.shared_bytes, core.driver().info())?;
-    let mut operands = SmallVec::<[Operand<'_>; 4]>::new();
-    let mut accesses = SmallVec::<[MemAccess; 4]>::new();
-    for argument in call.arguments {
-        let Some(operand) = &argument.operand else { continue };
-        let writes = operand.access.mode.writes();
-        accesses.push(MemAccess { ptr: argument.ptr, bytes: argument.bytes, writes });
-        operands.push(operand.clone());
-    }
+    let access = |argument: &Argument<'_>| {
+        let Access { range, mode } = &argument.operand.access;
+        MemAccess { ptr: argument.ptr, bytes: range.len(), writes: mode.writes() }
+    };
+    let touched = call.arguments.iter().filter(|argument| argument.operand.tracked.is_some());
+    let accesses: SmallVec<[MemAccess; 4]> = touched.map(access).collect();
     let launch = Launch {
         function,
         name: kernel.name,
@@ -146,11 +140,11 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         twin: call.twin,
     };
     let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
-    submit(core, OpKey { name: kernel.name, key }, &operands, |driver, stream| {
+    submit(core, OpKey { name: kernel.name, key }, call.arguments, 1, |driver, stream| {
         // SAFETY: the caller answers for the parameters and for what the kernel touches; those
         // buffers are freed after this operation in stream order, and `submit` has ordered it with
         // all that conflicts. The function's module stays loaded while the device is open.
-        unsafe { driver.launch(&launch, stream) }
+        Ok(unsafe { driver.launch(&launch, stream) }?)
     })
 }
 

@@ -9,29 +9,47 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Access, Hazards, Memory, Mode, Tracked, Undo};
+use crate::buffer::{Access, Hazards, Memory, Mode, Replaced, Tracked};
 use crate::device::DeviceCore;
-use crate::driver::{Driver, DriverResult, StreamHandle};
+use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, Enqueue, EventRef, LaneId, Need, OpKey, Recording, Ticket};
+use crate::reactor::{Completion, Enqueue, EventRef, Held, LaneId, Need, OpKey, Recording, Ticket};
 use crate::sync::MutexGuard;
 
 /// Memory that an operation touches, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand<'a> {
-    pub(crate) tracked: &'a Tracked,
+    /// `None` where there are no bytes.
+    pub(crate) tracked: Option<&'a Tracked>,
     pub(crate) access: Access,
     /// For messages.
     pub(crate) argument: &'static str,
 }
 
+impl<'a> AsRef<Operand<'a>> for Operand<'a> {
+    fn as_ref(&self) -> &Operand<'a> {
+        self
+    }
+}
+
 impl<'a> Operand<'a> {
-    /// `None` where there are no bytes.
-    pub(crate) fn new(
-        argument: &'static str,
-        touched: Option<(&'a Tracked, Access)>,
-    ) -> Option<Self> {
-        touched.map(|(tracked, access)| Operand { tracked, access, argument })
+    pub(crate) fn new(argument: &'static str, touched: (Option<&'a Tracked>, Access)) -> Self {
+        Operand { tracked: touched.0, access: touched.1, argument }
+    }
+}
+
+/// How a driver refused an operation.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Nothing of it was enqueued.
+    Whole(DriverError),
+    /// Calls before the one that was refused are on the stream.
+    Rest(DriverError),
+}
+
+impl From<DriverError> for Refusal {
+    fn from(error: DriverError) -> Self {
+        Refusal::Whole(error)
     }
 }
 
@@ -41,17 +59,21 @@ type Wait = (LaneId, u64, EventRef);
 /// Enqueues one operation on the current stream of `core`: orders it after everything that
 /// `operands` conflict with, then has `call` make the driver calls.
 ///
-/// On `Err` nothing is enqueued and the operands are as they were.
-pub(crate) fn submit(
+/// `calls` is how many calls of those that a stream's queue has room for `call` makes, at most.
+///
+/// On `Err` nothing is enqueued and the operands are as they were; after a [`Refusal::Rest`], what
+/// it writes is undefined.
+pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
     core: &Arc<DeviceCore>,
     op: OpKey,
-    operands: &[Operand<'_>],
-    call: impl FnOnce(&dyn Driver, &StreamHandle) -> DriverResult<()>,
+    operands: &'a [O],
+    calls: u64,
+    call: impl FnOnce(&dyn Driver, &StreamHandle) -> Result<(), Refusal>,
 ) -> Result<Completion> {
     check_device(core, op, operands)?;
     let lane = core.current_lane();
     loop {
-        let mut enqueue = lane.enqueue(op)?;
+        let mut enqueue = lane.enqueue(op, calls)?;
         let mut records = Records::lock(operands);
         records.check_defined(op)?;
         let waits = match records.waits(core, &enqueue) {
@@ -67,34 +89,42 @@ pub(crate) fn submit(
                 continue;
             }
         };
-        let (undo, recording) = records.note(enqueue.take_ticket());
+        let (replaced, recording) = records.note(enqueue.take_ticket());
         drop(records);
-        let enqueued = issue(&mut enqueue, &waits).and_then(|()| {
-            let stream = enqueue.stream()?;
-            call(enqueue.driver(), stream)
-        });
-        return match enqueued {
-            Ok(()) => Ok(enqueue.finish(recording)),
-            Err(source) => {
-                for (operand, undo) in operands.iter().zip(undo) {
-                    operand.tracked.lock().undo(undo);
-                }
-                Err(core.reactor().refused(op.name, source))
+        let enqueued = issue(&mut enqueue, &waits)
+            .map_err(Refusal::Whole)
+            .and_then(|()| call(enqueue.driver(), enqueue.stream()));
+        let (source, undo): (_, fn(&mut Hazards, Replaced)) = match enqueued {
+            Ok(()) => {
+                let seq = enqueue.finish(recording, Held::Yes);
+                return Ok(Completion::of_submission(lane, seq));
             }
+            Err(Refusal::Whole(source)) => (source, Hazards::undo),
+            Err(Refusal::Rest(source)) => (source, Hazards::undefine),
         };
+        for (tracked, replaced) in replaced {
+            undo(&mut tracked.lock(), replaced);
+        }
+        return Err(core.reactor().refused(op.name, source));
     }
 }
 
-fn check_device(core: &DeviceCore, op: OpKey, operands: &[Operand<'_>]) -> Result<()> {
-    match operands.iter().find(|o| o.tracked.device() != core.number()) {
-        None => Ok(()),
-        Some(stranger) => Err(Error::WrongDevice {
-            operation: op.name,
-            argument: stranger.argument,
-            of: stranger.tracked.device(),
-            on: core.number(),
-        }),
+fn check_device<'a, O: AsRef<Operand<'a>>>(
+    core: &DeviceCore,
+    op: OpKey,
+    operands: &[O],
+) -> Result<()> {
+    for Operand { tracked, argument, .. } in operands.iter().map(AsRef::as_ref) {
+        if let Some(stranger) = tracked.filter(|tracked| tracked.device() != core.number()) {
+            return Err(Error::WrongDevice {
+                operation: op.name,
+                argument,
+                of: stranger.device(),
+                on: core.number(),
+            });
+        }
     }
+    Ok(())
 }
 
 fn issue(enqueue: &mut Enqueue<'_>, waits: &[Wait]) -> DriverResult<()> {
@@ -103,44 +133,51 @@ fn issue(enqueue: &mut Enqueue<'_>, waits: &[Wait]) -> DriverResult<()> {
 
 /// The operands' records, all locked.
 struct Records<'a> {
-    operands: &'a [Operand<'a>],
+    operands: SmallVec<[OperandRecord<'a>; 4]>,
     /// One for each allocation, in the order of their numbers: every thread locks in that order.
     locked: SmallVec<[MutexGuard<'a, Hazards>; 4]>,
-    /// Which of `locked` is each operand's.
-    index: SmallVec<[usize; 4]>,
+}
+
+struct OperandRecord<'a> {
+    operand: &'a Operand<'a>,
+    tracked: &'a Tracked,
+    /// Which of `locked` is its record.
+    record: usize,
 }
 
 impl<'a> Records<'a> {
-    fn lock(operands: &'a [Operand<'a>]) -> Self {
-        let mut order: SmallVec<[usize; 4]> = (0..operands.len()).collect();
-        order.sort_unstable_by_key(|i| operands[*i].tracked.id());
-        let mut records = Records {
-            operands,
-            locked: SmallVec::new(),
-            index: SmallVec::from_elem(0, operands.len()),
-        };
+    fn lock<O: AsRef<Operand<'a>>>(operands: &'a [O]) -> Self {
+        let mut operands: SmallVec<[OperandRecord<'a>; 4]> = operands
+            .iter()
+            .filter_map(|operand| {
+                let operand = operand.as_ref();
+                operand.tracked.map(|tracked| OperandRecord { operand, tracked, record: 0 })
+            })
+            .collect();
+        operands.sort_unstable_by_key(|o| o.tracked.id());
+        let mut locked = SmallVec::new();
         let mut last = None;
-        for i in order {
-            let tracked = operands[i].tracked;
-            if last.replace(tracked.id()) != Some(tracked.id()) {
-                records.locked.push(tracked.lock());
+        for OperandRecord { tracked, record, .. } in &mut operands {
+            if last != Some(tracked.id()) {
+                locked.push(tracked.lock());
+                last = Some(tracked.id());
             }
-            records.index[i] = records.locked.len() - 1;
+            *record = locked.len() - 1;
         }
-        records
+        Records { operands, locked }
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Operand<'a>, &Hazards)> {
-        self.operands.iter().zip(&self.index).map(|(operand, i)| (operand, &*self.locked[*i]))
+    fn each(&self) -> impl Iterator<Item = (&OperandRecord<'a>, &Hazards)> {
+        self.operands.iter().map(|o| (o, &*self.locked[o.record]))
     }
 
     fn check_defined(&self, op: OpKey) -> Result<()> {
-        for (operand, hazards) in self.each() {
+        for (OperandRecord { operand, tracked, .. }, hazards) in self.each() {
             if operand.access.mode == Mode::Overwrite {
                 continue;
             }
             if let Some(range) = hazards.undefined_in(&operand.access.range) {
-                let buffer = operand.tracked.describe();
+                let buffer = tracked.describe();
                 let (operation, argument) = (op.name, operand.argument);
                 return Err(Error::Uninitialised { operation, argument, buffer, range });
             }
@@ -156,8 +193,11 @@ impl<'a> Records<'a> {
     ) -> std::result::Result<SmallVec<[Wait; 4]>, Ticket> {
         let mut waits = SmallVec::<[Wait; 4]>::new();
         let mut unrecorded = None;
-        for (operand, hazards) in self.each() {
+        for (OperandRecord { operand, .. }, hazards) in self.each() {
             hazards.conflicts(&operand.access, |ticket| {
+                if enqueue.is_own(ticket) {
+                    return;
+                }
                 let Some(other) = core.lane(ticket.lane) else { return };
                 let known = waits.iter_mut().find(|wait| wait.0 == ticket.lane);
                 if known.as_ref().is_some_and(|wait| wait.1 >= ticket.seq) {
@@ -178,13 +218,13 @@ impl<'a> Records<'a> {
     }
 
     /// Notes every access by `ticket`: from here on others order themselves after it.
-    fn note(&mut self, ticket: Ticket) -> (SmallVec<[Undo; 4]>, Recording) {
+    fn note(&mut self, ticket: Ticket) -> (SmallVec<[(&'a Tracked, Replaced); 2]>, Recording) {
         let mut recording = Recording::Lazy;
         let mut undo = SmallVec::new();
-        for (operand, i) in self.operands.iter().zip(&self.index) {
-            let hazards = &mut self.locked[*i];
-            undo.push(hazards.note(&operand.access, ticket));
-            if operand.tracked.memory() == Memory::Pinned {
+        for OperandRecord { operand, tracked, record } in &self.operands {
+            let hazards = &mut self.locked[*record];
+            hazards.note(&operand.access, ticket, |replaced| undo.push((*tracked, replaced)));
+            if tracked.memory() == Memory::Pinned {
                 recording = recording.max(Recording::BeforeNext);
             }
             if hazards.is_shared() {

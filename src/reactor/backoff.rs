@@ -15,24 +15,28 @@ const LONGEST_STEP: Duration = Duration::from_micros(500);
 const WAKE_LATENCY: Duration = Duration::from_micros(6);
 /// Durations shorter than this are spun for by the first poll.
 const SPIN_BELOW: Duration = Duration::from_micros(25);
+/// After so many looks too far apart to tell, one spin finds out whether it was short after all.
+const VAGUE_LOOKS: u8 = 8;
 
 /// What is known of how long an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     mean: Duration,
     deviation: Duration,
+    /// Looks since the last that told the duration to within half of the mean.
+    vague: u8,
 }
 
 impl Estimate {
     /// Whether a spin of a few microseconds is likely to see the end.
     pub(super) fn is_short(&self) -> bool {
-        self.mean < SPIN_BELOW
+        self.mean < SPIN_BELOW || self.vague >= VAGUE_LOOKS && self.mean < SPIN_BELOW * 4
     }
 }
 
 /// How long to sleep before the next look at work that has run for `elapsed`.
 pub(super) fn next_look(elapsed: Duration, estimate: Option<Estimate>) -> Duration {
-    let Some(Estimate { mean, deviation }) = estimate else {
+    let Some(Estimate { mean, deviation, .. }) = estimate else {
         return (elapsed / 8).clamp(SHORTEST_STEP, LONGEST_STEP);
     };
     let first = mean.saturating_sub(deviation * 3 / 2 + WAKE_LATENCY);
@@ -54,16 +58,26 @@ impl Estimates {
         self.slots[Self::slot(key)].filter(|s| s.0 == key).map(|s| s.1)
     }
 
-    pub(super) fn learn(&mut self, key: u32, took: Duration) {
+    /// Takes in an operation that was still running at `running` and finished at `finished`.
+    ///
+    /// What lies between is not known: an estimate in there is as good as any and stays as it is,
+    /// so that looks far apart do not pass for long operations.
+    pub(super) fn learn(&mut self, key: u32, running: Duration, finished: Duration) {
         let slot = &mut self.slots[Self::slot(key)];
         match slot {
             Some((known, e)) if *known == key => {
+                let vague = finished - running > e.mean / 2;
+                e.vague = if vague { e.vague.saturating_add(1) } else { 0 };
+                let took = e.mean.clamp(running, finished);
                 let error = took.abs_diff(e.mean);
                 let share = error / 4;
                 e.mean = if took > e.mean { e.mean + share } else { e.mean - share };
                 e.deviation = (e.deviation * 3 + error) / 4;
             }
-            _ => *slot = Some((key, Estimate { mean: took, deviation: took / 2 })),
+            _ => {
+                let mean = (running + finished) / 2;
+                *slot = Some((key, Estimate { mean, deviation: mean / 2, vague: 0 }));
+            }
         }
     }
 
@@ -89,7 +103,7 @@ mod tests {
     fn a_known_duration_is_slept_through_until_just_before_its_end() {
         let mut estimates = Estimates::default();
         for _ in 0..50 {
-            estimates.learn(7, MS);
+            estimates.learn(7, MS, MS);
         }
         let estimate = estimates.of(7);
         let first = next_look(Duration::ZERO, estimate);
@@ -101,13 +115,38 @@ mod tests {
     #[test]
     fn the_estimate_follows_and_keys_do_not_mix() {
         let mut estimates = Estimates::default();
-        estimates.learn(1, MS);
+        estimates.learn(1, MS, MS);
         for _ in 0..40 {
-            estimates.learn(1, MS * 3);
+            estimates.learn(1, MS * 3, MS * 3);
         }
         let mean = estimates.of(1).map(|e| e.mean).unwrap_or_default();
         assert!(mean > MS * 29 / 10, "{mean:?}");
         assert_eq!(estimates.of(2), None);
         assert!(estimates.of(1).is_some_and(|e| !e.is_short()));
+    }
+
+    #[test]
+    fn late_looks_at_short_operations_do_not_make_them_long() {
+        const US: Duration = Duration::from_micros(1);
+        let short = |e: &Estimates| e.of(1).is_some_and(|e| e.is_short());
+        let mut estimates = Estimates::default();
+        estimates.learn(1, US * 7, US * 8);
+        // One that was long, then a rest without spinning: each seen by the first late look.
+        estimates.learn(1, US * 20, US * 40);
+        for _ in 0..100 {
+            estimates.learn(1, Duration::ZERO, US * 35);
+        }
+        assert!(short(&estimates));
+        // A slow first one: looks then come before the end that is expected, and find it over.
+        let mut estimates = Estimates::default();
+        estimates.learn(1, US * 200, US * 220);
+        for _ in 0..40 {
+            let look = next_look(Duration::ZERO, estimates.of(1));
+            match short(&estimates) {
+                true => estimates.learn(1, US * 7, US * 8),
+                false => estimates.learn(1, Duration::ZERO, look.max(US * 8)),
+            }
+        }
+        assert!(estimates.of(1).is_some_and(|e| e.mean < US * 12), "{:?}", estimates.of(1));
     }
 }

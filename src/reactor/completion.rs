@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures::future::FusedFuture;
+
 use super::lane::Lane;
 use super::local::watch_here;
 use super::waiters::WaiterKey;
@@ -16,7 +18,8 @@ use crate::error::Result;
 /// The end of one operation that is already on its stream.
 ///
 /// Ready with `Ok` once the device has finished the operation and everything enqueued before it on
-/// the same stream, or with [`Error::DeviceLost`](crate::Error::DeviceLost) once the device failed.
+/// the same stream; with [`Error::DeviceLost`](crate::Error::DeviceLost) once the device failed; or
+/// with [`Error::Thread`](crate::Error::Thread) where a thread is needed and there is none.
 /// The work runs whether this is awaited, dropped, forgotten or never polled.
 ///
 /// While an event is needed for it, one is recorded (`cuEventRecord`) and asked for
@@ -35,6 +38,8 @@ pub struct Completion {
     /// This is the submission's own completion, named by the lane's `tail_held` while it is newest.
     held: bool,
     polled: bool,
+    /// It was ready.
+    ended: bool,
 }
 
 thread_local! {
@@ -48,12 +53,17 @@ const SPIN_REST: u32 = 8;
 
 impl Completion {
     pub(super) fn new(lane: Arc<Lane>, seq: u64, held: bool) -> Self {
-        Completion { lane: Some(lane), seq, waiter: None, held, polled: false }
+        Completion { lane: Some(lane), seq, waiter: None, held, polled: false, ended: false }
+    }
+
+    /// Of an operation that was enqueued as [`Held::Yes`](super::Held).
+    pub(crate) fn of_submission(lane: Arc<Lane>, seq: u64) -> Self {
+        Completion::new(lane, seq, true)
     }
 
     /// Of an operation that had nothing to do.
     pub(crate) fn ready() -> Self {
-        Completion { lane: None, seq: 0, waiter: None, held: false, polled: false }
+        Completion { lane: None, seq: 0, waiter: None, held: false, polled: false, ended: false }
     }
 
     /// Whether the operation is finished: asks the driver once if that is not known yet
@@ -84,6 +94,41 @@ impl Completion {
         Some(if lane.is_done(self.seq) { Ok(()) } else { Err(failure) })
     }
 
+    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(lane) = &self.lane else { return Poll::Ready(Ok(())) };
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        lane.request_record(self.seq);
+        if let Some(budget) = self.spin_budget(lane)
+            && !lane.spin(self.seq, budget)
+        {
+            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
+        }
+        self.polled = true;
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        self.waiter = Some(lane.register_waiter(self.seq, self.waiter, cx.waker().clone()));
+        // The frontier may have passed, or the device failed, before the waiter was there.
+        if let Some(verdict) = self.verdict(lane) {
+            return Poll::Ready(verdict);
+        }
+        match watch_here(lane, self.seq, cx.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Takes back the waiter, where it was not taken out to be woken.
+    fn stop_waiting(&mut self) {
+        if let Some(lane) = &self.lane
+            && let Some(key) = self.waiter.take()
+        {
+            lane.remove_waiter(key);
+        }
+    }
+
     fn spin_budget(&self, lane: &Lane) -> Option<Duration> {
         let budget = lane.reactor.options().inline_spin;
         if self.polled || budget.is_zero() {
@@ -99,32 +144,21 @@ impl Future for Completion {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = &mut *self;
-        let Some(lane) = &this.lane else { return Poll::Ready(Ok(())) };
-        if let Some(verdict) = this.verdict(lane) {
-            return Poll::Ready(verdict);
+        let verdict = self.poll_verdict(cx);
+        self.ended = verdict.is_ready();
+        if self.ended {
+            // One who learned of the end while registering was registered too late to be taken out:
+            // whoever looks after the lane would look for that operation for ever.
+            self.stop_waiting();
         }
-        lane.request_record(this.seq);
-        if let Some(budget) = this.spin_budget(lane)
-            && !lane.spin(this.seq, budget)
-        {
-            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
-        }
-        this.polled = true;
-        if let Some(verdict) = this.verdict(lane) {
-            return Poll::Ready(verdict);
-        }
-        this.waiter = Some(lane.register_waiter(this.seq, this.waiter, cx.waker().clone()));
-        // The frontier may have passed, or the device failed, before the waiter was there. Nobody
-        // takes it out then: whoever looks after the lane would go on looking for its operation.
-        if let Some(verdict) = this.verdict(lane) {
-            if let Some(key) = this.waiter.take() {
-                lane.remove_waiter(key);
-            }
-            return Poll::Ready(verdict);
-        }
-        watch_here(lane, this.seq);
-        Poll::Pending
+        verdict
+    }
+}
+
+/// For `select!`: terminated once it was ready.
+impl FusedFuture for Completion {
+    fn is_terminated(&self) -> bool {
+        self.ended
     }
 }
 
@@ -136,9 +170,7 @@ impl Drop for Completion {
             // record first is not needed for this one.
             let _ = lane.tail_held.compare_exchange(self.seq, 0, AcqRel, Relaxed);
         }
-        if let Some(key) = self.waiter {
-            lane.remove_waiter(key);
-        }
+        self.stop_waiting();
     }
 }
 

@@ -10,8 +10,7 @@ use crate::sync::Mutex;
 pub(crate) type EventRef = Arc<PooledEvent>;
 
 pub(crate) struct PooledEvent {
-    /// `None` only while being dropped.
-    handle: Option<EventHandle>,
+    handle: EventHandle,
     timed: bool,
     pool: Weak<Shelves>,
     driver: Arc<dyn Driver>,
@@ -19,8 +18,8 @@ pub(crate) struct PooledEvent {
 
 impl PooledEvent {
     /// The driver's event.
-    pub(crate) fn handle(&self) -> Option<&EventHandle> {
-        self.handle.as_ref()
+    pub(crate) fn handle(&self) -> &EventHandle {
+        &self.handle
     }
 }
 
@@ -32,7 +31,7 @@ impl std::fmt::Debug for PooledEvent {
 
 impl Drop for PooledEvent {
     fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else { return };
+        let handle = std::mem::take(&mut self.handle);
         match self.pool.upgrade() {
             Some(shelves) if !self.timed => shelves.handles.lock().push(handle),
             _ => {
@@ -99,7 +98,7 @@ impl EventPool {
 
     fn wrap(&self, handle: EventHandle, timed: bool) -> EventRef {
         Arc::new(PooledEvent {
-            handle: Some(handle),
+            handle,
             timed,
             pool: Arc::downgrade(&self.shelves),
             driver: self.driver.clone(),

@@ -27,11 +27,18 @@ pub(super) struct Frontier<E> {
     estimates: Estimates,
     /// When the newest finished recording was seen to be finished.
     last_finish: Option<Instant>,
+    /// When a recording was last seen to be pending, since then.
+    last_pending: Option<Instant>,
 }
 
 impl<E: Clone> Frontier<E> {
     pub(super) fn new() -> Self {
-        Frontier { recorded: VecDeque::new(), estimates: Estimates::default(), last_finish: None }
+        Frontier {
+            recorded: VecDeque::new(),
+            estimates: Estimates::default(),
+            last_finish: None,
+            last_pending: None,
+        }
     }
 
     pub(super) fn push(&mut self, seq: u64, event: E, key: u32, at: Instant) {
@@ -56,46 +63,61 @@ impl<E: Clone> Frontier<E> {
     }
 
     /// Takes out every recording up to `seq`, now known to be finished. `now` is when that was
-    /// seen; it teaches the estimate of the newest of them, whose end was the one observed.
-    pub(super) fn finish(&mut self, seq: u64, now: Instant, mut each: impl FnMut(E)) {
+    /// seen; where someone was waiting, and so looking, it teaches how long the newest took.
+    pub(super) fn finish(
+        &mut self,
+        seq: u64,
+        now: Instant,
+        waited_for: bool,
+        mut each: impl FnMut(E),
+    ) {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
-        if count == 0 {
-            return;
+        let Some(newest) = count.checked_sub(1) else { return };
+        if waited_for {
+            let began = self.began();
+            let running = self.last_pending.unwrap_or(began).saturating_duration_since(began);
+            let finished = now.saturating_duration_since(began);
+            self.estimates.learn(self.recorded[newest].key, running.min(finished), finished);
         }
-        let oldest = self.began(0);
-        for recorded in self.recorded.drain(..count) {
-            if recorded.seq == seq && count == 1 {
-                self.estimates.learn(recorded.key, now.saturating_duration_since(oldest));
-            }
-            each(recorded.event);
-        }
+        self.recorded.drain(..count).for_each(|recorded| each(recorded.event));
         self.last_finish = Some(now);
+        self.last_pending = None;
     }
 
-    /// How long the recording that covers `seq` has been running and is expected to run in all.
-    /// `None` where nothing covers it.
+    /// A look found the recording it asked for pending.
+    pub(super) fn pending(&mut self, now: Instant) {
+        self.last_pending = Some(now);
+    }
+
+    /// How long the unfinished part of the stream is expected to run until the recording that
+    /// covers `seq` is reached.
+    pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
+        let index = self.recorded.partition_point(|r| r.seq < seq);
+        self.recorded.get(index).and_then(|recorded| self.estimates.of(recorded.key))
+    }
+
+    /// How long the unfinished part of the stream has been running, and how long that is expected
+    /// to be when the recording that covers `seq` is reached. `None` where nothing covers it.
     pub(super) fn outlook(&self, seq: u64, now: Instant) -> Option<(Duration, Option<Estimate>)> {
         let index = self.recorded.partition_point(|r| r.seq < seq);
         let recorded = self.recorded.get(index)?;
-        let elapsed = now.saturating_duration_since(self.began(index));
-        // One that is not at the head runs after those before it: nothing is known of its end.
-        let estimate = if index == 0 { self.estimates.of(recorded.key) } else { None };
-        Some((elapsed, estimate))
+        let elapsed = now.saturating_duration_since(self.began());
+        Some((elapsed, self.estimates.of(recorded.key)))
     }
 
-    /// When the recording at `index` can have begun: it was enqueued, and its predecessor, if it
-    /// was seen to end, had ended.
-    fn began(&self, index: usize) -> Instant {
-        let at = self.recorded.get(index).map_or_else(Instant::now, |r| r.at);
-        match self.last_finish {
-            Some(finish) if index == 0 => at.max(finish),
-            _ => at,
-        }
+    /// When the oldest unfinished recording can have begun: it was enqueued, and its predecessor,
+    /// as far as it was seen to end, had ended.
+    fn began(&self) -> Instant {
+        let at = self.recorded.front().map_or_else(Instant::now, |r| r.at);
+        self.last_finish.map_or(at, |finish| at.max(finish))
     }
 }
 
 /// The search for the end of the finished prefix, as a value: ask [`Gallop::next`] which index to
 /// query, tell [`Gallop::answer`] what came out.
+///
+/// The newest first, since often all is finished; then from the oldest on in steps that double,
+/// since else the end is near; then by halves.
 #[derive(Debug)]
 pub(super) struct Gallop {
     /// Index known to be finished.
@@ -121,17 +143,21 @@ impl Gallop {
             self.asked_newest = true;
             return Some(self.high - 1);
         }
-        Some((self.low + self.step).min(self.low + (self.high - self.low) / 2).max(self.low + 1))
+        let half = (self.high - self.low) / 2;
+        Some(self.low + half.min(self.step))
     }
 
     /// Takes what the query of `index` said.
     pub(super) fn answer(&mut self, index: usize, finished: bool) {
         if finished {
             self.low = index;
-            self.step *= 2;
+            self.step = self.step.saturating_mul(2);
         } else {
+            // Past the end, unless it was only the newest: by halves from here on.
+            if index != self.high - 1 {
+                self.step = usize::MAX;
+            }
             self.high = index;
-            self.step = 1;
         }
     }
 }
@@ -179,7 +205,7 @@ mod tests {
         assert_eq!(frontier.covering(4).map(|c| (c.0, c.1)), Some((1, 5)));
         assert_eq!(frontier.covering(10).map(|c| c.1), None);
         let mut out = Vec::new();
-        frontier.finish(5, now, |e| out.push(e));
+        frontier.finish(5, now, false, |e| out.push(e));
         assert_eq!(out, [30, 50, 50]);
         assert_eq!(frontier.len(), 1);
     }

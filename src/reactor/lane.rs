@@ -28,6 +28,11 @@ impl LaneId {
         LaneId((device << Self::INDEX_BITS) | u32::from(index))
     }
 
+    /// The number of the device among those this process opened.
+    pub(crate) fn device(self) -> u32 {
+        self.0 >> Self::INDEX_BITS
+    }
+
     /// The number of the lane within its device.
     pub(crate) fn index(self) -> usize {
         (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
@@ -46,12 +51,14 @@ pub(crate) struct LaneOptions {
 pub(crate) struct Lane {
     pub(super) reactor: Arc<Reactor>,
     pub(super) options: LaneOptions,
-    /// `None` only while being dropped.
-    pub(super) stream: Option<StreamHandle>,
+    stream: StreamHandle,
     /// The last ticket given out. Grows under `submit` only.
     pub(super) submitted: AtomicU64,
     /// Every ticket up to here is known to be finished. Never above `recorded`.
     pub(super) done: AtomicU64,
+    /// How many of the tickets in flight do not count against the driver's queue; at least as many
+    /// as there are. Changes under `submit` only.
+    pub(super) uncounted: AtomicU64,
     /// An event was recorded after every ticket up to here. Grows under `submit` only.
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
@@ -68,7 +75,7 @@ pub(crate) struct Lane {
     /// Taken by the one thread that may take recordings out of `frontier`.
     pub(super) probing: AtomicBool,
     /// Driver errors in a row that may pass by themselves.
-    pub(super) hiccups: AtomicU32,
+    pub(super) transient: AtomicU32,
     /// In the reactor thread's care.
     pub(super) watched: AtomicBool,
 }
@@ -80,9 +87,10 @@ impl Lane {
         let lane = Arc::new(Lane {
             reactor: reactor.clone(),
             options,
-            stream: Some(stream),
+            stream,
             submitted: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            uncounted: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
             record_wanted: AtomicBool::new(false),
@@ -90,7 +98,7 @@ impl Lane {
             frontier: Mutex::new(Frontier::new()),
             waiters: Mutex::new(Waiters::default()),
             probing: AtomicBool::new(false),
-            hiccups: AtomicU32::new(0),
+            transient: AtomicU32::new(0),
             watched: AtomicBool::new(false),
         });
         reactor.register(&lane);
@@ -109,8 +117,8 @@ impl Lane {
         self.reactor.driver()
     }
 
-    pub(crate) fn stream(&self) -> Option<&StreamHandle> {
-        self.stream.as_ref()
+    pub(crate) fn stream(&self) -> &StreamHandle {
+        &self.stream
     }
 
     /// The last ticket given out.
@@ -123,6 +131,11 @@ impl Lane {
         self.done.load(Acquire) >= seq
     }
 
+    /// Operations not known to be finished that count against the driver's queue.
+    pub(super) fn counted_in_flight(&self) -> u64 {
+        self.in_flight().saturating_sub(self.uncounted.load(Relaxed))
+    }
+
     /// Operations enqueued and not known to be finished.
     pub(crate) fn in_flight(&self) -> u64 {
         self.submitted().saturating_sub(self.done.load(Acquire))
@@ -133,14 +146,22 @@ impl Lane {
         Completion::new(self.clone(), seq, false)
     }
 
+    /// A future of everything enqueued so far, and of nothing that is enqueued later.
+    pub(crate) fn synchronize(self: &Arc<Self>) -> Completion {
+        let seq = self.submitted();
+        self.request_record(seq);
+        self.completion(seq)
+    }
+
     /// A future that is ready once another operation may be enqueued, `None` where that is so now.
     pub(crate) fn room(self: &Arc<Self>) -> Option<Completion> {
         let limit = self.options.queue_limit;
-        if self.in_flight() < limit {
+        if self.counted_in_flight() < limit {
             return None;
         }
         // Half a queue of room at once: one wake-up for many operations.
-        Some(self.completion(self.submitted().saturating_sub(limit / 2)))
+        let oldest = self.done.load(Acquire) + 1;
+        Some(self.completion(self.submitted().saturating_sub(limit / 2).max(oldest)))
     }
 
     /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
@@ -161,7 +182,7 @@ impl Lane {
         if self.recorded.load(Acquire) < seq
             && let Err(error) = self.record_locked(&mut submit)
         {
-            self.hiccup(error);
+            self.note_transient(error);
         }
         drop(submit);
         self.unlocked();
@@ -192,7 +213,7 @@ impl Lane {
             let Some(mut submit) = self.submit.try_lock() else { break };
             if let Err(error) = self.record_locked(&mut submit) {
                 // The wish is gone, but whoever waits asks again at the next look.
-                self.hiccup(error);
+                self.note_transient(error);
             }
             drop(submit);
             fence(SeqCst);
@@ -218,10 +239,7 @@ impl Lane {
     ) -> DriverResult<EventRef> {
         let seq = self.submitted.load(Relaxed);
         let event = self.reactor.events().take(timed)?;
-        let (Some(handle), Some(stream)) = (event.handle(), self.stream()) else {
-            return Err(DriverError::new("cuEventRecord", DriverError::INVALID_VALUE));
-        };
-        if let Err(error) = self.driver().event_record(handle, stream) {
+        if let Err(error) = self.driver().event_record(event.handle(), &self.stream) {
             self.reactor.events().give_back(event);
             return Err(error);
         }
@@ -231,14 +249,16 @@ impl Lane {
     }
 
     /// An error that may pass by itself: the work goes on, only our view of it is delayed. Too many
-    /// in a row are taken for the loss of the device, so that nobody waits for ever. The caller
-    /// lets [`Reactor::announce`] follow once it holds no lock.
-    pub(super) fn hiccup(&self, error: DriverError) {
+    /// in a row are taken for the loss of the device, so that nobody waits for ever; a lack of
+    /// memory, or a capture that forbids the call, never is. The caller lets [`Reactor::announce`]
+    /// follow once it holds no lock.
+    pub(super) fn note_transient(&self, error: DriverError) {
         const PATIENCE: u32 = 16;
-        if error.is_sticky() || self.hiccups.fetch_add(1, Relaxed) >= PATIENCE {
+        let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
+        if error.is_sticky() || !passes && self.transient.fetch_add(1, Relaxed) >= PATIENCE {
             self.reactor.fail(error, None);
         } else {
-            tracing::warn!(%error, "asking a stream for its progress failed; trying again");
+            self.reactor.note_transient(error);
         }
     }
 
@@ -276,7 +296,13 @@ impl Lane {
     }
 
     pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
-        self.frontier.lock().outlook(seq, Instant::now()).and_then(|o| o.1)
+        self.frontier.lock().estimate(seq)
+    }
+
+    /// Whether either's driver understands the other's events: on one device, and among CUDA's.
+    pub(crate) fn can_share_events(&self, other: &Lane) -> bool {
+        let simulated = |lane: &Lane| lane.driver().info().simulated;
+        self.id().device() == other.id().device() || !simulated(self) && !simulated(other)
     }
 
     pub(crate) fn ticket(&self, seq: u64) -> Ticket {
@@ -297,9 +323,8 @@ impl fmt::Debug for Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take()
-            && let Err(error) = self.driver().stream_destroy(stream)
-        {
+        let stream = std::mem::take(&mut self.stream);
+        if let Err(error) = self.driver().stream_destroy(stream) {
             tracing::debug!(%error, "a stream could not be destroyed");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -12,49 +13,57 @@ use std::time::Instant;
 use super::lane::Lane;
 use super::thread::{Rounds, Watched};
 use super::timer_slack::PreciseSleeps;
+use crate::error::Error;
 
 thread_local! {
-    /// The lanes that this thread looks after, while it is inside [`block_on_thread`].
-    static LOCAL: RefCell<Option<Rounds>> = const { RefCell::new(None) };
+    /// What this thread looks after itself, while it is inside [`block_on_thread`].
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Has the lane looked after: by this thread if it does so itself, else by the reactor's.
-pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64) {
-    let taken = LOCAL.with_borrow_mut(|local| match local {
-        Some(rounds) => {
-            rounds.add(Watched::new(lane, seq, Instant::now()));
+struct Local {
+    /// The waker of the future that the thread runs. Waits registered with any other one, a
+    /// combinator's or a nested executor's say, may outlast this or need someone who is not busy.
+    waker: Waker,
+    rounds: Rounds,
+}
+
+/// Has the lane looked after for `waker`: by this thread if it is parked by that waker's future,
+/// else by the reactor's.
+pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64, waker: &Waker) -> Result<(), Error> {
+    let taken = LOCAL.try_with(|local| match &mut *local.borrow_mut() {
+        Some(local) if local.waker.will_wake(waker) => {
+            local.rounds.add(Watched::new(lane, seq, Instant::now()));
             true
         }
-        None => false,
+        _ => false,
     });
-    if !taken {
-        lane.reactor().watch(lane, seq);
-    }
+    // Err: the thread is ending.
+    if taken.unwrap_or(false) { Ok(()) } else { lane.reactor().watch(lane, seq) }
 }
 
-/// While it lives, completions polled on this thread are looked after by this thread.
+/// While it lives, what is waited for with its waker is looked after by this thread.
 struct LocalPoller {
     /// An outer poller of this thread, to be put back.
-    outer: Option<Rounds>,
+    outer: Option<Local>,
     _precise: PreciseSleeps,
 }
 
 impl LocalPoller {
-    fn enter() -> Self {
-        let outer = LOCAL.replace(Some(Rounds::default()));
+    fn enter(waker: Waker) -> Self {
+        let outer = LOCAL.replace(Some(Local { waker, rounds: Rounds::default() }));
         LocalPoller { outer, _precise: PreciseSleeps::for_this_thread() }
     }
 
     /// Looks at what is due and sleeps until the next look, unless unparked before.
     fn park(&self, woken: &AtomicBool) {
-        // Taken out while at work: a waker run by a look may poll, and so watch, on this thread.
-        let mut rounds = LOCAL.replace(Some(Rounds::default())).unwrap_or_default();
+        // Taken out while at work: a look wakes others, whose wakers are foreign code.
+        let rounds = LOCAL.with_borrow_mut(|local| local.as_mut().map(|l| take(&mut l.rounds)));
+        let mut rounds = rounds.unwrap_or_default();
         let next = rounds.look(Instant::now());
         LOCAL.with_borrow_mut(|local| {
-            if let Some(added) = local.replace(rounds)
-                && let Some(rounds) = local
-            {
-                rounds.merge(added);
+            if let Some(local) = local {
+                rounds.merge(take(&mut local.rounds));
+                local.rounds = rounds;
             }
         });
         if woken.load(Acquire) {
@@ -69,11 +78,8 @@ impl LocalPoller {
 
 impl Drop for LocalPoller {
     fn drop(&mut self) {
-        let rounds = LOCAL.replace(self.outer.take());
-        // A completion polled here may be in other hands by now, with its waker still registered.
-        for watched in rounds.into_iter().flat_map(Rounds::into_watched) {
-            watched.hand_over();
-        }
+        // Dropped after the borrow.
+        let _ended = LOCAL.replace(self.outer.take());
     }
 }
 
@@ -83,7 +89,7 @@ pub(crate) fn block_on_thread<F: Future>(future: F) -> F::Output {
     let wake = Arc::new(Unpark { woken: AtomicBool::new(false), thread: thread::current() });
     let waker = Waker::from(wake.clone());
     let mut cx = Context::from_waker(&waker);
-    let poller = LocalPoller::enter();
+    let poller = LocalPoller::enter(waker.clone());
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;

@@ -20,7 +20,7 @@ pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::block_on_thread;
-pub(crate) use submit::{Enqueue, Need, OpKey, Recording};
+pub(crate) use submit::{Enqueue, Held, Need, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions};
 
 /// The name of an operation: the `seq`-th of its lane, counted from 1.

@@ -17,23 +17,51 @@ impl Lane {
     /// Never waits; where another thread is asking already, or nothing is recorded, nothing is
     /// asked.
     pub(crate) fn probe(&self, seq: u64) -> bool {
+        let waited_for = self.lowest_waited().is_some_and(|lowest| lowest <= seq);
+        self.look(seq, waited_for)
+    }
+
+    /// Asks again and again for at most `budget`. True where `seq` was seen to finish. Where
+    /// another thread is asking already, that is left to it.
+    pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
+        /// Reading the clock costs a quarter of a query.
+        const QUERIES_PER_CLOCK: u32 = 4;
+        let start = Instant::now();
+        let mut queries = 0u32;
+        self.look_while(seq, true, || {
+            queries += 1;
+            let over = queries.is_multiple_of(QUERIES_PER_CLOCK) && start.elapsed() >= budget;
+            std::hint::spin_loop();
+            !over && self.reactor.check().is_ok()
+        })
+    }
+
+    fn look(&self, seq: u64, waited_for: bool) -> bool {
+        self.look_while(seq, waited_for, || false)
+    }
+
+    /// Looks, and while it is pending, again as long as `again` says so.
+    fn look_while(&self, seq: u64, waited_for: bool, again: impl FnMut() -> bool) -> bool {
         if self.is_done(seq) {
             return true;
         }
         let wakers = {
-            let Some(_turn) = Turn::take(self) else { return false };
-            self.probe_in_turn(seq)
+            let Some(_guard) = ProbeGuard::take(self) else { return false };
+            self.look_guarded(seq, waited_for, again)
         };
         wake_all(wakers);
         self.reactor.announce();
         self.is_done(seq)
     }
 
-    fn probe_in_turn(&self, seq: u64) -> Wakers {
+    fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
         let Some((index, mut reached, event)) = covering else { return Wakers::new() };
-        if !self.query(&event) {
-            return Wakers::new();
+        while !self.query(&event) {
+            if !again() {
+                self.frontier.lock().pending(Instant::now());
+                return Wakers::new();
+            }
         }
         drop(event);
         // Recordings are taken out in this turn only, so an index stays what it is.
@@ -46,62 +74,48 @@ impl Lane {
             }
             gallop.answer(next, finished);
         }
-        self.advance(reached)
+        self.advance(reached, waited_for)
     }
 
     /// Everything up to ticket `reached` is finished.
-    fn advance(&self, reached: u64) -> Wakers {
+    fn advance(&self, reached: u64, waited_for: bool) -> Wakers {
+        // First: whoever finds no recording, or registers as a waiter, then sees that it is done.
+        self.done.fetch_max(reached, AcqRel);
         let mut finished = SmallVec::<[EventRef; 16]>::new();
-        self.frontier.lock().finish(reached, Instant::now(), |event| finished.push(event));
+        let each = |event| finished.push(event);
+        self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
         for event in finished {
             self.reactor.events().give_back(event);
         }
-        // Before the waiters are taken: one who registers later sees it.
-        self.done.fetch_max(reached, AcqRel);
         self.take_waiters(reached)
     }
 
     fn query(&self, event: &EventRef) -> bool {
-        let Some(handle) = event.handle() else { return false };
-        match self.driver().event_query(handle) {
+        match self.driver().event_query(event.handle()) {
             Ok(finished) => {
-                self.hiccups.store(0, Relaxed);
+                self.transient.store(0, Relaxed);
                 finished
             }
             Err(error) => {
-                self.hiccup(error);
+                self.note_transient(error);
                 false
             }
-        }
-    }
-
-    /// Asks again and again for at most `budget`. True where `seq` was seen to finish.
-    pub(super) fn spin(&self, seq: u64, budget: Duration) -> bool {
-        let start = Instant::now();
-        loop {
-            if self.probe(seq) {
-                return true;
-            }
-            if start.elapsed() >= budget || self.reactor.check().is_err() {
-                return false;
-            }
-            std::hint::spin_loop();
         }
     }
 }
 
 /// The right to take recordings out of a lane's frontier.
-struct Turn<'l>(&'l Lane);
+struct ProbeGuard<'l>(&'l Lane);
 
-impl<'l> Turn<'l> {
+impl<'l> ProbeGuard<'l> {
     fn take(lane: &'l Lane) -> Option<Self> {
         let free = !lane.probing.swap(true, Acquire);
-        // Not `then_some`: the turn must not be made, and dropped, where it is another thread's.
-        free.then(|| Turn(lane))
+        // Not `then_some`: a guard made where the right is another thread's would be dropped.
+        free.then(|| ProbeGuard(lane))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
         self.0.probing.store(false, Release);
     }

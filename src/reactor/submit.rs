@@ -1,14 +1,15 @@
 //! Enqueuing on a lane: tickets, the events that fall due, waits for other lanes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use smallvec::SmallVec;
 
+use super::Ticket;
 use super::event_pool::EventRef;
 use super::lane::{Lane, LaneId};
-use super::{Completion, Ticket};
-use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
+use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::MutexGuard;
 
@@ -17,7 +18,7 @@ use crate::sync::MutexGuard;
 const CHECKPOINT: u64 = 16;
 /// With so many operations unfinished as far as is known, one query in `CHECKPOINT` operations
 /// keeps the frontier, and the pool of events, from growing.
-const SWEEP_ABOVE: u64 = 8 * CHECKPOINT;
+const SWEEP_ABOVE: u64 = 32 * CHECKPOINT;
 
 /// What an operation is called, and what to remember its duration under.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,13 @@ pub(crate) enum Recording {
     Now,
 }
 
+/// Whether a submission makes a [`Completion`], which then comes from `Completion::of_submission`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Yes,
+    No,
+}
+
 /// What `Lane::submit` guards.
 #[derive(Debug, Default)]
 pub(crate) struct Submit {
@@ -45,17 +53,29 @@ pub(crate) struct Submit {
     pub(super) last_key: u32,
     /// Tickets of other lanes that this stream already waits for: all up to the number.
     waited: SmallVec<[(LaneId, u64); 8]>,
+    /// Tickets not known to be finished that do not count against the driver's queue, ascending.
+    uncounted: VecDeque<u64>,
 }
 
 /// The right to enqueue one operation: holds the lane's submit lock.
 #[derive(Debug)]
 pub(crate) struct Enqueue<'l> {
-    lane: &'l Arc<Lane>,
-    /// `None` only while being dropped.
-    submit: Option<MutexGuard<'l, Submit>>,
+    submit: MutexGuard<'l, Submit>,
     op: OpKey,
     /// The operation's ticket number, given out by [`Enqueue::take_ticket`].
     seq: u64,
+    /// Last: dropped when the lock is free again.
+    lane: AfterUnlock<'l>,
+}
+
+/// A lane whose submit lock is held by whoever holds this, and free when it is dropped.
+#[derive(Debug)]
+struct AfterUnlock<'l>(&'l Arc<Lane>);
+
+impl Drop for AfterUnlock<'_> {
+    fn drop(&mut self) {
+        self.0.unlocked();
+    }
 }
 
 /// What ordering an operation after another one takes.
@@ -70,22 +90,22 @@ pub(crate) enum Need {
 }
 
 impl Lane {
-    /// Locks the lane to enqueue one operation that counts against the queue's limit. Errors:
-    /// the device is lost; the queue is full.
-    pub(crate) fn enqueue(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
+    /// Locks the lane to enqueue one operation that makes `calls` driver calls which count against
+    /// the queue's limit. Errors: the device is lost; the queue is full.
+    pub(crate) fn enqueue(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
         let limit = self.options.queue_limit;
         // Before the lock: a look wakes whoever it concerns.
         let in_flight = self.in_flight();
-        if in_flight >= limit
+        if in_flight + calls > limit
             || in_flight >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
         {
             let oldest = self.done.load(Relaxed) + 1;
             self.request_record(oldest);
             self.probe(oldest);
         }
-        let enqueue = self.enqueue_uncounted(op)?;
-        let in_flight = self.in_flight();
-        if in_flight >= limit {
+        let enqueue = self.lock(op, calls)?;
+        let in_flight = self.counted_in_flight();
+        if in_flight > 0 && in_flight + calls > limit {
             let stream = self.id().index().to_string();
             return Err(Error::QueueFull { stream, in_flight, limit });
         }
@@ -94,47 +114,80 @@ impl Lane {
 
     /// The same for what the driver's queue takes without end: allocations, frees, records, waits.
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
-        self.reactor.check()?;
-        let submit = self.submit.lock();
-        let submitted = self.submitted.load(Relaxed);
-        let mut enqueue = Enqueue { lane: self, submit: Some(submit), op, seq: submitted + 1 };
-        enqueue.record_if_due(submitted)?;
+        let mut enqueue = self.lock(op, 1)?;
+        let seq = enqueue.seq;
+        enqueue.submit.uncounted.push_back(seq);
         Ok(enqueue)
     }
 
-    /// Records an event of its own after everything enqueued so far.
-    pub(crate) fn record_event(self: &Arc<Self>, timed: bool) -> Result<(u64, EventRef), Error> {
+    /// An event after everything enqueued so far, and the last ticket before it. `None`: all that
+    /// is known to be finished. Timed events are recorded each time, others if there is none yet.
+    pub(crate) fn record_event(
+        self: &Arc<Self>,
+        timed: bool,
+    ) -> Result<(u64, Option<EventRef>), Error> {
         const RECORD: OpKey = OpKey { name: "recording an event", key: 0 };
-        let enqueue = if timed { self.enqueue(RECORD)? } else { self.enqueue_uncounted(RECORD)? };
-        enqueue.record(timed)
+        if timed {
+            let mut enqueue = self.enqueue(RECORD, 1)?;
+            let seq = enqueue.take_ticket().seq;
+            enqueue.submit.record_before_next = false;
+            let event = self.record_event_locked(&mut enqueue.submit, true);
+            return match event {
+                Ok(event) => Ok((seq, Some(event))),
+                Err(error) => Err(self.reactor.refused(RECORD.name, error)),
+            };
+        }
+        self.reactor.check()?;
+        let seq = self.submitted();
+        self.record_through(seq)?;
+        let covering = self.frontier.lock().covering(seq);
+        // None: seen to finish since.
+        Ok(covering.map_or((seq, None), |(_, at, event)| (at, Some(event))))
+    }
+
+    fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
+        self.reactor.check()?;
+        let submit = self.submit.lock();
+        let submitted = self.submitted.load(Relaxed);
+        let mut enqueue = Enqueue { submit, op, seq: submitted + calls, lane: AfterUnlock(self) };
+        enqueue.forget_finished();
+        enqueue.record_if_due(submitted)?;
+        Ok(enqueue)
     }
 }
 
 impl<'l> Enqueue<'l> {
     pub(crate) fn driver(&self) -> &'l dyn Driver {
-        &**self.lane.driver()
+        &**self.lane.0.driver()
     }
 
     /// The stream to call the driver with.
-    pub(crate) fn stream(&self) -> DriverResult<&'l StreamHandle> {
-        self.lane.stream().ok_or(DriverError::new("cuStream", DriverError::INVALID_VALUE))
+    pub(crate) fn stream(&self) -> &'l StreamHandle {
+        self.lane.0.stream()
     }
 
     /// Gives out the ticket. From here on others may be told of the operation: what they make of
     /// the ticket holds whether the driver takes the operation or not, since an event recorded
     /// after a ticket that names nothing is merely later than needed.
     pub(crate) fn take_ticket(&mut self) -> Ticket {
-        self.lane.submitted.store(self.seq, Release);
-        self.lane.ticket(self.seq)
+        self.lane.0.submitted.store(self.seq, Release);
+        self.lane.0.ticket(self.seq)
+    }
+
+    /// Whether the ticket is one of this lane, whose order is the stream's.
+    pub(crate) fn is_own(&self, ticket: Ticket) -> bool {
+        ticket.lane == self.lane.0.id()
     }
 
     /// What it takes to run after ticket `seq` of lane `other`.
     pub(crate) fn need(&self, other: &Lane, seq: u64) -> Need {
-        if other.id() == self.lane.id() || other.is_done(seq) || self.waits_for(other.id(), seq) {
+        if other.id() == self.lane.0.id() || other.is_done(seq) || self.waits_for(other.id(), seq) {
             return Need::Nothing;
         }
-        match other.frontier.lock().covering(seq) {
+        let covering = other.frontier.lock().covering(seq);
+        match covering {
             Some((_, at, event)) => Need::Wait(at, event),
+            // Taken out because it was seen to finish, which is known before it is taken out.
             None if other.is_done(seq) => Need::Nothing,
             None => Need::Record,
         }
@@ -142,71 +195,57 @@ impl<'l> Enqueue<'l> {
 
     /// Makes what follows on this stream wait for `event` of lane `other` (`cuStreamWaitEvent`).
     pub(crate) fn wait(&mut self, other: LaneId, seq: u64, event: &EventRef) -> DriverResult<()> {
-        let Some(handle) = event.handle() else { return Ok(()) };
-        self.driver().stream_wait(self.stream()?, handle)?;
-        let Some(submit) = &mut self.submit else { return Ok(()) };
-        match submit.waited.iter_mut().find(|w| w.0 == other) {
+        self.driver().stream_wait(self.stream(), event.handle())?;
+        let waited = &mut self.submit.waited;
+        match waited.iter_mut().find(|w| w.0 == other) {
             Some(known) => known.1 = known.1.max(seq),
-            None => submit.waited.push((other, seq)),
+            None => waited.push((other, seq)),
         }
         Ok(())
     }
 
-    /// The operation is on the stream. Its completion is held by the caller until dropped.
-    pub(crate) fn finish(mut self, recording: Recording) -> Completion {
-        let lane = self.lane;
-        if let Some(submit) = &mut self.submit {
-            submit.last_key = self.op.key;
-            submit.record_before_next = recording == Recording::BeforeNext;
-            if recording == Recording::Now
-                && let Err(error) = lane.record_locked(submit)
-            {
-                // It is recorded when someone asks for it.
-                lane.hiccup(error);
-            }
+    /// The operation is on the stream. Returns its number, for its completion if that is held.
+    pub(crate) fn finish(mut self, recording: Recording, held: Held) -> u64 {
+        let lane = self.lane.0;
+        let submit = &mut self.submit;
+        submit.last_key = self.op.key;
+        submit.record_before_next = recording == Recording::BeforeNext;
+        if recording == Recording::Now
+            && let Err(error) = lane.record_locked(submit)
+        {
+            // It is recorded when someone asks for it.
+            lane.note_transient(error);
         }
-        lane.tail_held.store(self.seq, Release);
-        Completion::new(lane.clone(), self.seq, true)
-    }
-
-    fn record(mut self, timed: bool) -> Result<(u64, EventRef), Error> {
-        let lane = self.lane;
-        if timed {
-            self.take_ticket();
+        if held == Held::Yes {
+            lane.tail_held.store(self.seq, Release);
         }
-        let seq = lane.submitted.load(Relaxed);
-        let Some(submit) = &mut self.submit else { return Err(lane.reactor.closed()) };
-        submit.record_before_next = false;
-        match lane.record_event_locked(submit, timed) {
-            Ok(event) => Ok((seq, event)),
-            Err(error) => Err(lane.reactor.refused(self.op.name, error)),
-        }
+        self.seq
     }
 
     fn waits_for(&self, other: LaneId, seq: u64) -> bool {
-        let waited = self.submit.as_ref().map(|s| &s.waited);
-        waited.is_some_and(|w| w.iter().any(|w| w.0 == other && w.1 >= seq))
+        self.submit.waited.iter().any(|w| w.0 == other && w.1 >= seq)
+    }
+
+    /// Brings the count of tickets that do not count up to date.
+    fn forget_finished(&mut self) {
+        let uncounted = &mut self.submit.uncounted;
+        while uncounted.front().is_some_and(|seq| self.lane.0.is_done(*seq)) {
+            uncounted.pop_front();
+        }
+        self.lane.0.uncounted.store(uncounted.len() as u64, Relaxed);
     }
 
     fn record_if_due(&mut self, submitted: u64) -> Result<(), Error> {
-        let lane = self.lane;
-        let Some(submit) = &mut self.submit else { return Ok(()) };
+        let lane = self.lane.0;
         let recorded = lane.recorded.load(Relaxed);
         let due = recorded < submitted
-            && (submit.record_before_next
+            && (self.submit.record_before_next
                 || lane.tail_held.load(Acquire) == submitted
                 || submitted - recorded >= CHECKPOINT);
-        if due && let Err(error) = lane.record_locked(submit) {
+        if due && let Err(error) = lane.record_locked(&mut self.submit) {
             return Err(lane.reactor.refused(self.op.name, error));
         }
-        submit.record_before_next = false;
+        self.submit.record_before_next = false;
         Ok(())
-    }
-}
-
-impl Drop for Enqueue<'_> {
-    fn drop(&mut self) {
-        drop(self.submit.take());
-        self.lane.unlocked();
     }
 }

@@ -33,22 +33,25 @@ pub(crate) struct Reactor {
     events: EventPool,
     /// Set once, when the device is lost.
     failure: OnceLock<Arc<DeviceFailure>>,
-    /// The failure is set and those who wait are not told yet.
+    /// There is something to announce: the failure is set and those who wait are not told yet, or
+    /// `transient` is.
     unannounced: AtomicBool,
+    /// An error that may pass by itself, to be logged.
+    transient: Mutex<Option<DriverError>>,
     /// All lanes ever opened, to wake their waiters when the device is lost.
     lanes: Mutex<Vec<Weak<Lane>>>,
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
 }
 
 /// Where lanes are handed to the thread.
 #[derive(Default)]
-struct Desk {
-    state: Mutex<DeskState>,
+struct Inbox {
+    state: Mutex<InboxState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct DeskState {
+struct InboxState {
     incoming: Vec<Watched>,
     /// The thread runs. It goes on until `closed`.
     started: bool,
@@ -66,8 +69,9 @@ impl Reactor {
             options,
             failure: OnceLock::new(),
             unannounced: AtomicBool::new(false),
+            transient: Mutex::new(None),
             lanes: Mutex::new(Vec::new()),
-            desk: Arc::default(),
+            inbox: Arc::default(),
         }))
     }
 
@@ -101,18 +105,29 @@ impl Reactor {
     /// lets follow once it holds no lock.
     pub(crate) fn fail(&self, source: DriverError, operation: Option<&'static str>) {
         let failure = DeviceFailure { device: self.options.device, operation, source };
-        if self.failure.set(Arc::new(failure)).is_err() {
-            return;
+        if self.failure.set(Arc::new(failure)).is_ok() {
+            self.unannounced.store(true, Release);
         }
-        tracing::error!(device = self.options.device, %source, operation, "device lost");
+    }
+
+    /// An error that may pass by itself, to be logged by the next [`Reactor::announce`].
+    pub(super) fn note_transient(&self, error: DriverError) {
+        *self.transient.lock() = Some(error);
         self.unannounced.store(true, Release);
     }
 
-    /// Wakes everyone who waits, if the device was lost since the last call. No lock is held.
+    /// Logs what went wrong since the last call, and if the device was lost wakes everyone who
+    /// waits. Runs foreign code: no lock is held.
     pub(crate) fn announce(&self) {
         if !self.unannounced.load(Relaxed) || !self.unannounced.swap(false, AcqRel) {
             return;
         }
+        let transient = self.transient.lock().take();
+        if let Some(error) = transient {
+            tracing::warn!(%error, "asking a stream for its progress failed; trying again");
+        }
+        let Some(failure) = self.failure.get() else { return };
+        tracing::error!(%failure, "device lost");
         let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
         for lane in lanes {
             wake_all(lane.take_waiters(u64::MAX));
@@ -131,50 +146,52 @@ impl Reactor {
         Error::Refused { operation, source }
     }
 
-    /// The error of a call on a stream that is being closed.
-    pub(super) fn closed(&self) -> Error {
-        let source = DriverError::new("cuStream", DriverError::INVALID_VALUE);
-        Error::Refused { operation: "using a closed stream", source }
-    }
-
     /// Has the thread look after a lane on which ticket `seq` is waited for. It is woken only if
-    /// the lane is due before the look it has planned anyway.
-    pub(super) fn watch(&self, lane: &Arc<Lane>, seq: u64) {
+    /// the lane is due before the look it has planned anyway. `Err` where there is no thread and
+    /// none can be started.
+    pub(super) fn watch(&self, lane: &Arc<Lane>, seq: u64) -> Result<(), Error> {
         let known = lane.watched.swap(true, AcqRel);
         if known && lane.lowest_waited().is_some_and(|lowest| lowest < seq) {
-            return;
+            return Ok(());
         }
         let watched = Watched::new(lane, seq, Instant::now());
-        let mut state = self.desk.state.lock();
+        let mut state = self.inbox.state.lock();
+        if !state.started {
+            if let Err(error) = self.start_thread() {
+                lane.watched.store(false, Release);
+                return Err(Error::Thread(Arc::new(error)));
+            }
+            state.started = true;
+        }
         let due = watched.due;
         state.incoming.push(watched);
-        if !state.started {
-            state.started = self.start_thread();
-        } else if state.asleep.is_some_and(|until| until.is_none_or(|until| due < until)) {
+        if state.asleep.is_some_and(|until| until.is_none_or(|until| due < until)) {
             state.asleep = None;
             drop(state);
-            self.desk.changed.notify_one();
+            self.inbox.changed.notify_one();
         }
+        Ok(())
     }
 
-    /// False where the system has no thread for us: the next wait tries again.
-    fn start_thread(&self) -> bool {
-        let desk = self.desk.clone();
+    fn start_thread(&self) -> std::io::Result<()> {
+        let (inbox, driver) = (self.inbox.clone(), Arc::downgrade(&self.driver));
         let name = format!("headwater-{}", self.options.device);
-        match std::thread::Builder::new().name(name).spawn(move || desk.run()) {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::error!(%error, "the reactor's thread could not be started");
-                false
+        let thread = std::thread::Builder::new().name(name);
+        thread.spawn(move || {
+            // Its queries are not to break a graph capture that another thread makes.
+            if let Some(Err(error)) = driver.upgrade().map(|driver| driver.relax_capture()) {
+                tracing::warn!(%error, "queries may disturb graph captures");
             }
-        }
+            inbox.run();
+        })?;
+        Ok(())
     }
 }
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        self.desk.state.lock().closed = true;
-        self.desk.changed.notify_one();
+        self.inbox.state.lock().closed = true;
+        self.inbox.changed.notify_one();
     }
 }
 
@@ -184,7 +201,7 @@ impl std::fmt::Debug for Reactor {
     }
 }
 
-impl Desk {
+impl Inbox {
     fn run(&self) {
         let _precise = PreciseSleeps::for_this_thread();
         let mut rounds = Rounds { watched: Vec::new(), of_reactor: true };
@@ -220,13 +237,6 @@ impl Watched {
     /// For a lane on which ticket `seq` is waited for.
     pub(super) fn new(lane: &Arc<Lane>, seq: u64, now: Instant) -> Self {
         Watched { lane: lane.clone(), due: now + lane.next_look(seq, now) }
-    }
-
-    /// To the reactor's thread, if anyone still waits.
-    pub(super) fn hand_over(self) {
-        if let Some(lowest) = self.lane.lowest_waited() {
-            self.lane.reactor().watch(&self.lane, lowest);
-        }
     }
 
     /// Nobody waited any more when the reactor's thread looked: whether someone has registered
@@ -274,10 +284,6 @@ impl Rounds {
         for watched in other.watched {
             self.add(watched);
         }
-    }
-
-    pub(super) fn into_watched(self) -> Vec<Watched> {
-        self.watched
     }
 
     /// Looks at every lane that is due within this round, and says when the next round is.

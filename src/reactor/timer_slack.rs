@@ -4,12 +4,15 @@
 /// Asks for sleeps that end as precisely as the kernel can make them, while it lives.
 ///
 /// Linux lets a sleep end up to 50 us late by default, which is more than most waits here may be.
+/// Elsewhere it does nothing.
 #[derive(Debug)]
 pub(super) struct PreciseSleeps {
     /// Slack to restore, in nanoseconds.
+    #[cfg(target_os = "linux")]
     before: libc::c_int,
 }
 
+#[cfg(target_os = "linux")]
 impl PreciseSleeps {
     pub(super) fn for_this_thread() -> Self {
         // SAFETY: PR_GET_TIMERSLACK takes no pointer and changes nothing.
@@ -20,11 +23,19 @@ impl PreciseSleeps {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Drop for PreciseSleeps {
     fn drop(&mut self) {
         if self.before > 0 {
             // SAFETY: as above; the value is one that this thread had before.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.before as libc::c_ulong) };
         }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl PreciseSleeps {
+    pub(super) fn for_this_thread() -> Self {
+        PreciseSleeps {}
     }
 }

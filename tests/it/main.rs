@@ -7,6 +7,9 @@ mod cost;
 mod dropped;
 mod early;
 mod events;
+#[cfg(feature = "cuda")]
+mod foreign_context;
+mod gpu;
 mod host_memory;
 mod kernels;
 mod layers;

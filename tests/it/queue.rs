@@ -81,15 +81,14 @@ fn a_full_queue_holds_up_no_other_stream() -> Result<()> {
     let (a, b) = (device.stream(), device.stream());
     let mut x = a.in_scope(|| device.zeros::<u32>(4))?;
     let mut y = b.in_scope(|| device.zeros::<u32>(4))?;
-    assert!(a.in_scope(|| increment(&mut x)).is_err(), "an allocation counts");
-    run_to_end(&device);
-    wait(a.synchronize())?;
-    wait(b.synchronize())?;
-    a.in_scope(|| increment(&mut x))?;
+    // The fill and one launch: the driver takes allocations without end, so they do not count.
     a.in_scope(|| increment(&mut x))?;
     assert!(matches!(a.in_scope(|| increment(&mut x)), Err(Error::QueueFull { .. })));
     b.in_scope(|| increment(&mut y))?;
-    wait(b.ready())?;
+    run_to_end(&device);
+    wait(a.ready())?;
+    a.in_scope(|| increment(&mut x))?;
+    run_to_end(&device);
     assert_eq!((elements(&x), elements(&y)), (vec![2; 4], vec![1; 4]));
     Ok(())
 }

@@ -69,11 +69,14 @@ api! {
     );
 
     cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     cuCtxGetCurrent = cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxPushCurrent = cuCtxPushCurrent_v2(context: CUcontext);
     cuCtxPopCurrent = cuCtxPopCurrent_v2(context: *mut CUcontext);
     cuCtxGetStreamPriorityRange = cuCtxGetStreamPriorityRange(least: *mut c_int, most: *mut c_int);
+
+    cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode(
+        mode: *mut sys::CUstreamCaptureMode
+    );
 
     cuStreamCreateWithPriority = cuStreamCreateWithPriority(
         stream: *mut CUstream, flags: c_uint, priority: c_int

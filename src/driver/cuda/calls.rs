@@ -13,7 +13,7 @@ use cudarc::driver::sys::{self, CUevent, CUfunction, CUmodule, CUstream};
 
 use super::Cuda;
 use super::api::Api;
-use super::context::{MEMORY, RARE, SUBMIT};
+use super::context::{ENQUEUE, RARE};
 use super::module;
 use crate::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
@@ -70,7 +70,7 @@ impl Driver for Cuda {
 
     #[inline]
     fn stream_wait(&self, on: &StreamHandle, for_event: &EventHandle) -> DriverResult<()> {
-        let _current = self.context.enter(SUBMIT)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: both handles are alive.
         unsafe { self.api().cuStreamWaitEvent(stream(on), event(for_event), 0) }
     }
@@ -96,20 +96,27 @@ impl Driver for Cuda {
 
     #[inline]
     fn event_record(&self, handle: &EventHandle, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(SUBMIT)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: both handles are alive.
         unsafe { self.api().cuEventRecord(event(handle), stream(on)) }
     }
 
     #[inline]
     fn event_query(&self, handle: &EventHandle) -> DriverResult<bool> {
-        let _current = self.context.enter(SUBMIT)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the handle is alive.
         match unsafe { self.api().cuEventQuery(event(handle)) } {
             Ok(()) => Ok(true),
             Err(error) if error.code() == NOT_READY => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn relax_capture(&self) -> DriverResult<()> {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: `mode` outlives the call. What is written to it is the mode before, one that the
+        // thread was given as a value of this type, or the default, which is one.
+        unsafe { self.api().cuThreadExchangeStreamCaptureMode(&mut mode) }
     }
 
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
@@ -123,7 +130,7 @@ impl Driver for Cuda {
     }
 
     fn alloc(&self, bytes: usize, on: &StreamHandle) -> DriverResult<DevicePtr> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         let mut ptr = 0;
         // SAFETY: `ptr` outlives the call; the pool lives as long as `self`, the handle is alive.
         unsafe {
@@ -133,7 +140,7 @@ impl Driver for Cuda {
     }
 
     unsafe fn free(&self, ptr: DevicePtr, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for the memory; the handle is alive.
         unsafe { self.api().cuMemFreeAsync(ptr.0, stream(on)) }
     }
@@ -170,7 +177,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe {
             self.api().cuMemcpyHtoDAsync(dst.0, src.as_ptr().cast_const().cast(), bytes, stream(on))
@@ -184,7 +191,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoHAsync(dst.as_ptr().cast(), src.0, bytes, stream(on)) }
     }
@@ -196,13 +203,13 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on)) }
     }
 
     unsafe fn fill(&self, fill: Fill, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(MEMORY)?;
+        let _current = self.context.enter(ENQUEUE)?;
         let Fill { dst: DevicePtr(dst), unit, value, columns, rows, pitch } = fill;
         let (api, on) = (self.api(), stream(on));
         // The casts keep the low bytes of the value, as `Fill` says.
@@ -241,7 +248,7 @@ impl Driver for Cuda {
 
     #[inline]
     unsafe fn launch(&self, launch: &Launch<'_>, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(SUBMIT)?;
+        let _current = self.context.enter(ENQUEUE)?;
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
         // CUDA's prototype lacks a `const`: it reads the pointers and what they point to.
         let params = launch.params.as_ptr().cast_mut().cast::<*mut c_void>();

@@ -42,12 +42,9 @@ pub(crate) fn open(ordinal: usize) -> DriverResult<Arc<dyn Driver>> {
     Ok(Arc::new(Cuda { info, pool, context }))
 }
 
-/// One CUDA device. Dropped by who has dropped all its handles; streams, events and modules that
-/// still exist go with the primary context, once nothing else in the process retains that. The
-/// drop that releases it last destroys it, which may wait for running kernels.
+/// One CUDA device. Dropped by who has dropped all its handles; dropping it does not wait.
 struct Cuda {
     info: DeviceInfo,
     pool: Pool,
-    /// Last, so that it is released last.
     context: Context,
 }

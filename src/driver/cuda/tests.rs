@@ -86,7 +86,7 @@ fn no_device_and_codes_from_the_future_come_out_as_they_are() {
 
 #[test]
 fn a_failure_half_way_through_opening_is_an_error() {
-    // No pool: the context is pushed, popped and released again on the way out.
+    // No pool: the context is pushed, and popped again on the way out.
     let stub = Stub::new(12_000).answering("cuMemPoolCreate", 801);
     expect_each("no-pool", stub, "Ok", "cuMemPoolCreate 801");
 }

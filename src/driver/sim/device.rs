@@ -200,6 +200,11 @@ impl Driver for SimDriver {
         Ok(true)
     }
 
+    /// There is no capture to disturb.
+    fn relax_capture(&self) -> DriverResult<()> {
+        Ok(())
+    }
+
     /// 0 where `end` was reached before `start`.
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
         let entered = self.enter("cuEventElapsedTime")?;

@@ -1,0 +1,187 @@
+//! The figures of part 1: what waiting and enqueuing cost beside the raw driver calls, how much
+//! the pipeline of `overlap` overlaps, and whether an idle device is left alone.
+//!
+//!     part1 [--json FILE]     on a GPU; a line of JSON for each figure into FILE
+//!     part1 --dry-run         on the simulated device, tiny and without figures: the code runs
+//!
+//! Ours and the raw calls take turns in blocks, in one thread of one process, on one context. A
+//! figure is the median of its runs, its two times are those of the run in the middle.
+
+mod allocations;
+mod cpu;
+mod launches;
+mod overlap;
+mod raw;
+mod report;
+mod waits;
+
+#[path = "../../tests/it/kernels.rs"]
+mod kernels;
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headwater::Device;
+
+use raw::Raw;
+use report::Report;
+
+type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// How much of everything.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Runs of a figure; odd, so that one of them is the median.
+    runs: usize,
+    /// Blocks of launches awaited one by one, in a run, of each kind.
+    blocks: usize,
+    /// Launches in a block.
+    block: usize,
+    /// Chains of launches that nobody awaits, in a run, of each kind.
+    chains: usize,
+    /// Launches in a chain: fewer than a stream takes before it blocks.
+    chain: usize,
+    /// Launches, without a pause, of which the event calls and allocations are counted.
+    counted: usize,
+    /// Elements in each of the pipeline's chunks.
+    chunk: usize,
+    /// Kernels of 1 ms to be awaited, in a run.
+    waits: usize,
+    /// How long to leave the device alone, and how often.
+    idle: (Duration, usize),
+}
+
+const FULL: Plan = Plan {
+    runs: 7,
+    blocks: 16,
+    block: 250,
+    chains: 40,
+    chain: 200,
+    counted: 4_000,
+    chunk: 1 << 22,
+    waits: 400,
+    idle: (Duration::from_secs(5), 3),
+};
+
+const DRY: Plan = Plan {
+    runs: 3,
+    blocks: 2,
+    block: 5,
+    chains: 2,
+    chain: 20,
+    counted: 100,
+    chunk: 1 << 12,
+    waits: 5,
+    idle: (Duration::from_millis(50), 1),
+};
+
+/// What the measurements are made on.
+struct Bench {
+    device: Device,
+    /// `None` in a dry run.
+    raw: Option<Arc<Raw>>,
+    plan: Plan,
+}
+
+/// How a future is run to its end.
+enum Runtime {
+    /// In a spawned task.
+    Tokio(tokio::runtime::Runtime),
+    /// By [`headwater::block_on`], in the thread itself.
+    BlockOn,
+}
+
+impl Runtime {
+    fn multi_thread() -> Answer<Self> {
+        Ok(Runtime::Tokio(tokio::runtime::Builder::new_multi_thread().build()?))
+    }
+
+    fn current_thread() -> Answer<Self> {
+        Ok(Runtime::Tokio(tokio::runtime::Builder::new_current_thread().build()?))
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Answer<T>> + Send + 'static,
+    ) -> Answer<T> {
+        match self {
+            Runtime::Tokio(runtime) => {
+                runtime.block_on(async { headwater::spawn(future).await })?
+            }
+            Runtime::BlockOn => headwater::block_on(future),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("part1: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Answer<()> {
+    let (mut json, mut dry) = (None, false);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match &*arg {
+            "--json" => json = Some(args.next().ok_or("--json takes the name of a file")?),
+            "--dry-run" => dry = true,
+            "--bench" => {} // cargo says so to every benchmark
+            _ => return Err(format!("{arg}? part1 [--json FILE] | part1 --dry-run").into()),
+        }
+    }
+    if dry && json.is_some() {
+        return Err("a dry run has no figures to write".into());
+    }
+    let plan = if dry { DRY } else { FULL };
+    let open = |counting: bool| {
+        let builder = Device::builder().count_driver_calls(counting);
+        if dry { builder.simulated().open() } else { builder.open() }
+    };
+    let device = open(false).map_err(|error| format!("needs an NVIDIA GPU: {error}"))?;
+    if device.info().simulated && !dry {
+        return Err("a simulated device has no figures: needs an NVIDIA GPU, or --dry-run".into());
+    }
+    println!("device: {}{}", device.info().name, if dry { ", dry run" } else { "" });
+    let mut report = Report::new(json.as_deref())?;
+    let raw = if dry { None } else { Some(Arc::new(Raw::new(device.info().ordinal)?)) };
+
+    let timed = Bench { device, raw, plan };
+    let mut failed = Vec::new();
+    let steps: [(&str, Step); 4] = [
+        ("launch and await", launches::awaited),
+        ("enqueue", launches::enqueued),
+        ("overlap", overlap::overlap),
+        ("wait for 1 ms", waits::one_millisecond),
+    ];
+    run_steps(&timed, &steps, &mut report, &mut failed);
+    // Times are taken where nobody counts, counts on a device of their own.
+    drop(timed);
+    let counted = Bench { device: open(true)?, raw: None, plan };
+    let steps: [(&str, Step); 2] = [("count", launches::counted), ("idle", waits::idle)];
+    run_steps(&counted, &steps, &mut report, &mut failed);
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
+}
+
+type Step = fn(&Bench, &mut Report) -> Answer<()>;
+
+/// A step that fails does not keep the others from running.
+fn run_steps(bench: &Bench, steps: &[(&str, Step)], report: &mut Report, failed: &mut Vec<String>) {
+    for (name, step) in steps {
+        let start = Instant::now();
+        if let Err(why) = step(bench, report) {
+            failed.push(format!("{name}: {why}"));
+        }
+        println!("  ({name}: {:.1} s)", start.elapsed().as_secs_f64());
+    }
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}
