@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use futures::FutureExt;
 use futures::future::join;
 use headwater::sim::SimSpan;
-use headwater::{Device, DeviceBuffer, Priority, Result, StreamOptions};
+use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions};
 
 use crate::common::{
     device_buffer, eager, elements, own_device, run_to_end, sim, stepped, stepped_and_slow, wait,
@@ -294,6 +294,11 @@ fn streams_given_back_are_lent_again_and_more_than_there_are_still_work() -> Res
         stream.in_scope(|| increment(&mut x))?;
     }
     drop(held);
+    let mut lent: Vec<_> = (0..16).map(|_| device.stream()).collect();
+    lent.sort_unstable_by_key(Stream::as_raw);
+    lent.dedup_by(|a, b| a.same_stream(b));
+    assert_eq!(lent.len(), 16, "lent twice with others idle");
+    drop(lent);
     let creates = device.driver_calls().map(|calls| calls.stream_creates);
     for _ in 0..100 {
         device.stream().in_scope(|| increment(&mut x))?;
