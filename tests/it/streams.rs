@@ -299,6 +299,8 @@ fn streams_given_back_are_lent_again_and_more_than_there_are_still_work() -> Res
     lent.dedup_by(|a, b| a.same_stream(b));
     assert_eq!(lent.len(), 16, "lent twice with others idle");
     drop(lent);
+    let mine = device.stream();
+    assert!((0..100).all(|_| !device.stream().same_stream(&mine)), "lent while it was held");
     let creates = device.driver_calls().map(|calls| calls.stream_creates);
     for _ in 0..100 {
         device.stream().in_scope(|| increment(&mut x))?;
