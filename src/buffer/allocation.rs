@@ -27,6 +27,12 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates on the current stream (`cuMemAllocFromPoolAsync`). `bytes` is not 0.
     pub(crate) fn new(core: &Arc<DeviceCore>, bytes: usize) -> Result<Self> {
+        if bytes as u64 > core.driver().info().total_memory {
+            // Not asked of the driver: before it refuses, it takes all that is free for a moment
+            // (seen on an H200), and others are refused meanwhile.
+            let source = DriverError::new("cuMemAllocFromPoolAsync", DriverError::OUT_OF_MEMORY);
+            return Err(out_of_memory(core, bytes, source));
+        }
         let home = core.current_lane();
         let mut enqueue = home.enqueue_uncounted(ALLOCATE)?;
         let ticket = enqueue.take_ticket();
