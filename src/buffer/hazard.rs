@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::reactor::{LaneId, Ticket};
+use crate::reactor::Ticket;
 
 /// How an operation touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,10 @@ struct Span {
 pub(crate) struct Hazards {
     /// Ascending, adjacent; together the allocation. Empty only where that is.
     spans: SmallVec<[Span; 1]>,
-    /// The lane of the last access; `None` before the first.
-    last: Option<LaneId>,
-    /// Accesses from more than one lane were noted.
+    /// The last access; `None` before the first.
+    last: Option<Ticket>,
+    /// An access was noted while one of another lane was not known to be finished. Memory that is
+    /// handed from one lane to another after its work there was seen to end is not shared.
     shared: bool,
 }
 
@@ -74,7 +75,7 @@ impl Hazards {
         Hazards { spans: SmallVec::from_iter([span]), last: None, shared: false }
     }
 
-    /// Whether several lanes are known to use this memory.
+    /// Whether several lanes are known to use this memory at a time.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
@@ -98,15 +99,18 @@ impl Hazards {
         }
     }
 
-    /// Notes an access by `ticket`; `replaced` is called with what that overwrites.
+    /// Notes an access by `ticket`; `is_finished` says what is known of others, and `replaced` is
+    /// called with what the note overwrites.
     pub(crate) fn note(
         &mut self,
         access: &Access,
         ticket: Ticket,
+        is_finished: impl FnOnce(Ticket) -> bool,
         mut replaced: impl FnMut(Replaced),
     ) {
-        self.shared |= self.last.is_some_and(|last| last != ticket.lane);
-        self.last = Some(ticket.lane);
+        let stranger = self.last.filter(|last| last.lane != ticket.lane && !self.shared);
+        self.shared |= stranger.is_some_and(|last| !is_finished(last));
+        self.last = Some(ticket);
         for index in self.split(&access.range) {
             let span = &mut self.spans[index];
             if access.mode.writes() {
@@ -206,6 +210,7 @@ impl Hazards {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reactor::LaneId;
 
     fn t(lane: u32, seq: u64) -> Ticket {
         Ticket { lane: LaneId(lane), seq }
@@ -222,7 +227,7 @@ mod tests {
     /// Notes; what it replaced.
     fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Vec<Replaced> {
         let mut out = Vec::new();
-        hazards.note(access, ticket, |replaced| out.push(replaced));
+        hazards.note(access, ticket, |_| false, |replaced| out.push(replaced));
         out
     }
 
@@ -296,5 +301,14 @@ mod tests {
         assert!(!hazards.is_shared(), "the allocation itself does not count");
         note(&mut hazards, &read(0..8), t(2, 1));
         assert!(hazards.is_shared());
+    }
+
+    #[test]
+    fn memory_handed_over_after_its_work_was_seen_to_end_is_not_shared() {
+        let mut hazards = Hazards::new(8, None);
+        note(&mut hazards, &overwrite(0..8), t(1, 1));
+        hazards.note(&read(0..8), t(2, 1), |last| last == t(1, 1), drop);
+        hazards.note(&read(0..8), t(2, 2), |_| false, drop);
+        assert!(!hazards.is_shared());
     }
 }

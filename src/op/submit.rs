@@ -89,7 +89,7 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
                 continue;
             }
         };
-        let (replaced, recording) = records.note(enqueue.take_ticket());
+        let (replaced, recording) = records.note(core, enqueue.take_ticket());
         drop(records);
         let enqueued = issue(&mut enqueue, &waits)
             .map_err(Refusal::Whole)
@@ -218,12 +218,20 @@ impl<'a> Records<'a> {
     }
 
     /// Notes every access by `ticket`: from here on others order themselves after it.
-    fn note(&mut self, ticket: Ticket) -> (SmallVec<[(&'a Tracked, Replaced); 2]>, Recording) {
+    fn note(
+        &mut self,
+        core: &DeviceCore,
+        ticket: Ticket,
+    ) -> (SmallVec<[(&'a Tracked, Replaced); 2]>, Recording) {
+        let is_finished =
+            |other: Ticket| core.lane(other.lane).is_none_or(|lane| lane.is_done(other.seq));
         let mut recording = Recording::Lazy;
         let mut undo = SmallVec::new();
         for OperandRecord { operand, tracked, record } in &self.operands {
             let hazards = &mut self.locked[*record];
-            hazards.note(&operand.access, ticket, |replaced| undo.push((*tracked, replaced)));
+            hazards.note(&operand.access, ticket, is_finished, |replaced| {
+                undo.push((*tracked, replaced));
+            });
             if tracked.memory() == Memory::Pinned {
                 recording = recording.max(Recording::BeforeNext);
             }
