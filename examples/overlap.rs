@@ -22,7 +22,8 @@ async fn main() -> Result<()> {
     let device = device::open()?;
     let len = if device.info().simulated { 1 << 16 } else { 1 << 22 };
     let kib = CHUNKS * len * size_of::<f32>() / 1024;
-    println!("{kib} KiB in {CHUNKS} chunks, pinned");
+    let times = if device.info().simulated { "virtual" } else { "wall" };
+    println!("{kib} KiB in {CHUNKS} chunks, pinned; {times} times");
 
     let mut pipeline = Pipeline::new(&device, CHUNKS, len, 4).await?;
     pipeline.run(1).await?; // warm up
@@ -43,7 +44,7 @@ async fn main() -> Result<()> {
     // Were up, work and down equally long, N chunks would take 3N steps on one stream and N + 2 on
     // many. They are not: the longest stage is the bound.
     let model = (3 * CHUNKS) as f64 / (CHUNKS + 2) as f64;
-    println!("model, stages of equal length: 3N / (N + 2) = {model:.2} times one stream");
+    println!("were all stages equally long: 3N / (N + 2) = {model:.2} times one stream");
     println!("every element is right");
     Ok(())
 }

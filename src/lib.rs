@@ -30,8 +30,8 @@
 //!     let mut y = device.alloc::<f32>(1000)?;
 //!     work(&x, &mut y, 500)?; // on this task's stream: & reads, &mut writes
 //!     let mut out = device.alloc_host::<f32>(1000)?;
-//!     y.copy_to(&mut out)?; // after the kernel; the host has not waited yet
-//!     let out = out.read().await?; // the one wait: a guard over the bytes
+//!     y.copy_to(&mut out)?; // after the kernel; the host has not waited for it
+//!     let out = out.read().await?; // waits; a guard over the bytes
 //!     assert!(out.iter().all(|v| (v - 1.0).abs() < 1e-3));
 //!     Ok(())
 //! }
@@ -85,6 +85,7 @@ mod driver;
 mod error;
 mod op;
 mod reactor;
+pub mod sim;
 mod sync;
 mod task;
 
@@ -100,14 +101,6 @@ pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};
 pub use reactor::Completion;
 pub use task::{Scope, block_on, spawn};
-
-/// The simulated device: its options, its cost model, and the handle by which a test drives it.
-pub mod sim {
-    pub use crate::driver::DevicePtr;
-    pub use crate::driver::sim::{
-        CostModel, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan, Simulator, Violation,
-    };
-}
 
 /// What the `kernels` attribute expands to. Not for use by hand.
 #[doc(hidden)]

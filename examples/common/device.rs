@@ -7,7 +7,7 @@ use headwater::{Device, Result};
 pub(crate) fn open() -> Result<Device> {
     let device = match Device::from_env() {
         Err(error) if std::env::var_os("HEADWATER_DEVICE").is_none() => {
-            println!("no GPU to run on ({error})");
+            println!("no GPU here, so this runs on the simulated device ({error})");
             Device::simulated()?
         }
         opened => opened?,

@@ -37,6 +37,7 @@ pub struct HostMut<'a, T> {
 ///
 /// Dropping it stops the waiting and nothing else.
 #[derive(Debug)]
+#[must_use = "the bytes come from awaiting it"]
 pub struct Read<'a, T> {
     buffer: &'a HostBuffer<T>,
     /// What is still to be waited for.
@@ -53,6 +54,7 @@ pub struct Read<'a, T> {
 ///
 /// Dropping it stops the waiting and nothing else.
 #[derive(Debug)]
+#[must_use = "the bytes come from awaiting it"]
 pub struct Write<'a, T> {
     /// Taken when ready.
     buffer: Option<&'a mut HostBuffer<T>>,

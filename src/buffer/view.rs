@@ -81,7 +81,9 @@ macro_rules! view {
 view! {
     /// Device memory that an operation reads: a borrow of a [`DeviceBuffer`] for the call.
     ///
-    /// Kernels and copies take `impl Into<DeviceSlice<T>>`: a `&DeviceBuffer<T>` will do.
+    /// Kernels take `impl Into<DeviceSlice<T>>`: a `&DeviceBuffer<T>` will do, or an
+    /// `&Arc<DeviceBuffer<T>>` that several tasks share. It is the whole buffer; parts of one are
+    /// still to come.
     DeviceSlice, &'a [T]
 }
 
@@ -89,12 +91,18 @@ view! {
     /// Device memory that an operation writes: an exclusive borrow of a [`DeviceBuffer`] for the
     /// call.
     ///
-    /// Kernels and copies take `impl Into<DeviceSliceMut<T>>`: a `&mut DeviceBuffer<T>` will do.
+    /// Kernels take `impl Into<DeviceSliceMut<T>>`: a `&mut DeviceBuffer<T>` will do.
     DeviceSliceMut, &'a mut [T]
 }
 
 impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<&'a Arc<DeviceBuffer<T>>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a Arc<DeviceBuffer<T>>) -> Self {
         buffer.as_slice()
     }
 }

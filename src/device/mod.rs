@@ -121,11 +121,13 @@ impl Device {
     ///
     /// The streams were made when the device was opened. Where more are held at once than there
     /// are, the least busy one is handed out twice: work on it is then ordered more than need be.
+    #[must_use = "dropping it gives the stream back"]
     pub fn stream(&self) -> Stream {
         self.stream_with(StreamOptions::default())
     }
 
     /// A stream of its own out of the device's pool.
+    #[must_use = "dropping it gives the stream back"]
     pub fn stream_with(&self, options: StreamOptions) -> Stream {
         Stream::lease(&self.core, options)
     }

@@ -133,6 +133,7 @@ impl Stream {
 
     /// Ready once everything enqueued on this stream so far is finished. Does not wait for what is
     /// enqueued later.
+    #[must_use = "waits only if awaited"]
     pub fn synchronize(&self) -> Completion {
         self.lane().synchronize()
     }
@@ -201,6 +202,7 @@ impl Drop for Lease {
 ///
 /// Dropping it loses nothing; no place in a line is held.
 #[derive(Debug)]
+#[must_use = "waits only if awaited"]
 pub struct Ready {
     stream: Stream,
     room: Option<Completion>,

@@ -121,6 +121,10 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     if geometry.is_empty() {
         return Ok(Completion::ready());
     }
+    if call.twin.is_none() && core.driver().info().simulated {
+        let why = "it has no #[twin], which a simulated device runs in its place".into();
+        return Err(Error::KernelUnavailable { kernel: kernel.name, why });
+    }
     let (grid, block) = geometry.checked(kernel.name, call.shared_bytes, core.driver().info())?;
     let access = |argument: &Argument<'_>| {
         let Access { range, mode } = &argument.operand.access;

@@ -22,14 +22,12 @@ pub(crate) fn load_registered(device: &Device) {
 }
 
 fn load(driver: &dyn Driver, module: &'static ModuleDecl, table: &mut FunctionTable) {
-    let loaded = CString::new(module.ptx)
-        .map_err(|_| Arc::from(format!("the PTX of {} has a zero byte in it", module.path)))
-        .and_then(|ptx| {
-            driver.module_load(&ptx).map_err(|error| {
-                let why = format!("the module of {} did not load: {error}", module.path);
-                Arc::<str>::from(why)
-            })
-        });
+    let loaded = text_of(module).and_then(|ptx| {
+        driver.module_load(&ptx).map_err(|error| {
+            let why = format!("the module of {} did not load: {error}", module.path);
+            Arc::<str>::from(why)
+        })
+    });
     for kernel in module.kernels {
         let function = match &loaded {
             Ok(handle) => function(driver, module, handle, kernel),
@@ -41,6 +39,15 @@ fn load(driver: &dyn Driver, module: &'static ModuleDecl, table: &mut FunctionTa
         put(&mut table.functions, kernel.number(), function);
     }
     table.modules.extend(loaded.ok());
+}
+
+fn text_of(module: &ModuleDecl) -> Result<CString, Arc<str>> {
+    if !module.ptx.contains(".version") {
+        let why = "what was given as the PTX of {} is none: it has no .version (include_str!?)";
+        return Err(why.replace("{}", module.path).into());
+    }
+    CString::new(module.ptx)
+        .map_err(|_| format!("the PTX of {} has a zero byte in it", module.path).into())
 }
 
 fn function(

@@ -17,9 +17,10 @@ impl Device {
     /// Copies ordinary memory into a new device buffer.
     ///
     /// The elements are copied to pinned memory inside this call, which keeps the thread busy for
-    /// that long (about 0.1 ms a MiB), and the copy to the device is enqueued on the current stream
-    /// when it returns (`cuMemcpyHtoDAsync`). The future is ready when that copy is done; what is
-    /// refused is told by the future.
+    /// that long (about 0.1 ms a MiB), and the copy to the device is enqueued on the current
+    /// stream when it returns (`cuMemcpyHtoDAsync`). The future is ready when that copy is done;
+    /// what is refused is told by the future. To enqueue work on the buffer without awaiting the
+    /// copy, use a [`HostBuffer`] and [`DeviceBuffer::copy_from`].
     pub fn upload<T: Pod>(&self, data: impl AsRef<[T]>) -> Upload<T> {
         Upload { state: Some(start_upload(self.core(), data.as_ref())) }
     }
@@ -45,6 +46,7 @@ impl<T: Pod> DeviceBuffer<T> {
 /// # Cancel safety
 ///
 /// Dropping it drops the buffer; the copy runs to its end.
+#[must_use = "the buffer, and what went wrong, come from awaiting it"]
 pub struct Upload<T> {
     /// Taken when ready.
     state: Option<Result<(DeviceBuffer<T>, Completion)>>,
@@ -59,6 +61,7 @@ pub struct Upload<T> {
 /// # Cancel safety
 ///
 /// Dropping it drops what was copied; the copy runs to its end.
+#[must_use = "the elements, and what went wrong, come from awaiting it"]
 pub struct ToVec<T> {
     /// Taken when ready.
     state: Option<Result<(HostBuffer<T>, Completion)>>,

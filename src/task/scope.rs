@@ -54,6 +54,7 @@ impl Stream {
 ///
 /// That of the inner future; what it has enqueued runs.
 #[pin_project]
+#[must_use = "the future in it does nothing unless it is awaited"]
 pub struct Scope<F> {
     #[pin]
     future: F,

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &["task"],
 ];
 /// Above all: the two files that put a device together.
-const TOP: [&str; 2] = ["builder", "lib"];
+const TOP: [&str; 3] = ["builder", "lib", "sim"];
 
 /// Files that may contain `unsafe`, each for a reason of its own.
 const UNSAFE: [&str; 21] = [

@@ -32,7 +32,7 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// One NVIDIA H200, as measured (facts: measured on H200, 2026-11-29, driver 580).
+    /// One NVIDIA H200 (driver 580), as measured with raw driver calls.
     ///
     /// The arithmetic rate is what makes the overlap program's kernel, 2^22 elements × 500 rounds
     /// × 2 operations, take 0.56 ms.

@@ -1,0 +1,39 @@
+//! The simulated device: its options, its cost model, and the handle by which a test drives it.
+//!
+//! Under [`Schedule::Stepped`] nothing runs until the test says so, so nothing that
+//! is awaited ends either: enqueue, look, step, then await.
+//!
+//! ```
+//! use headwater::sim::{Schedule, SimOptions};
+//! use headwater::{Device, Result};
+//!
+//! # fn main() -> Result<()> {
+//! let options = SimOptions::new().schedule(Schedule::Stepped);
+//! let device = Device::builder().simulated_with(options).single_stream(false).open()?;
+//! let Some(sim) = device.simulator() else { unreachable!("it was opened as one") };
+//!
+//! let (a, b) = (device.stream(), device.stream());
+//! let mut x = a.in_scope(|| device.zeros::<u32>(1000))?;
+//! let mut y = b.in_scope(|| device.zeros::<u32>(1000))?;
+//! // Both could run now: neither waits for the other.
+//! assert!(sim.pending().iter().all(|op| op.runnable));
+//! sim.run_all();
+//!
+//! // One that touches both waits for both, whatever stream it is on.
+//! b.in_scope(|| y.fill(1))?;
+//! a.in_scope(|| x.copy_from(&y))?;
+//! let runnable: Vec<_> = sim.pending().iter().map(|op| (op.stream, op.runnable)).collect();
+//! assert_eq!(runnable, [(b.as_raw(), true), (a.as_raw(), false)]);
+//! sim.run_all();
+//! headwater::block_on(a.synchronize())
+//! # }
+//! ```
+//!
+//! Times are virtual, by the [`CostModel`]: a launch costs the host 3 us, so shorter
+//! kernels never overlap in [`timeline`](Simulator::timeline). Declare what a kernel takes
+//! (`nanoseconds = …` or `arithmetic = …`), or assert on what is runnable, as above.
+
+pub use crate::driver::DevicePtr;
+pub use crate::driver::sim::{
+    CostModel, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan, Simulator, Violation,
+};
