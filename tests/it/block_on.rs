@@ -148,3 +148,19 @@ fn completions_taken_out_of_a_running_block_on_resolve_elsewhere() -> Result<()>
     });
     Ok(())
 }
+
+#[test]
+fn another_executor_inside_block_on_is_served() -> Result<()> {
+    watched(|| {
+        let device = any_device();
+        block_on(async {
+            let mut x = device.upload(vec![1u32; 64]).await?;
+            // Blocks the thread inside a poll, as foreign code may.
+            futures::executor::block_on(increment(&mut x)?)?;
+            let local = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            local.block_on(increment(&mut x)?)?;
+            assert_eq!(x.to_vec().await?, [3; 64]);
+            Ok(())
+        })
+    })
+}

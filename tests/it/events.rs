@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headwater::{Elapsed, Result};
+use headwater::{Elapsed, Error, Result};
 
 use crate::common::{
     any_device, device_buffer, elements, is_runnable, last_op, own_device, poll_once, run_to_end,
@@ -114,5 +114,57 @@ fn a_held_event_is_not_recorded_again_by_others() -> Result<()> {
     assert!(!events[1].is_finished()?, "200 operations have not run");
     run_to_end(&device);
     wait(&events[200])?;
+    Ok(())
+}
+
+#[test]
+fn events_stay_among_devices_that_understand_them() -> Result<()> {
+    let (a, b) = (stepped(), stepped());
+    let mut x = device_buffer(&a, &[0u32; 64]);
+    increment(&mut x)?;
+    let event = a.current_stream().record()?;
+    let refused = b.stream().wait(&event);
+    assert!(matches!(refused, Err(Error::WrongDevice { argument: "event", .. })), "{refused:?}");
+
+    let (start, end) = (a.stream().record_timed()?, b.stream().record_timed()?);
+    run_to_end(&a);
+    run_to_end(&b);
+    let refused = end.elapsed_since(&start);
+    assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn events_of_an_idle_stream_cost_none() -> Result<()> {
+    let device = own_device();
+    let stream = device.stream();
+    let mut x = stream.in_scope(|| device.zeros::<u32>(64))?;
+    wait(stream.synchronize())?;
+    let before = device.driver_calls().expect("counted");
+    for _ in 0..1_000 {
+        let event = stream.record()?;
+        assert!(event.is_finished()?);
+        device.stream().wait(&event)?;
+    }
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!((calls.event_creates, calls.event_records, calls.stream_waits), (0, 0, 0));
+    stream.in_scope(|| increment(&mut x))?;
+    assert_eq!(elements(&x), [1; 64]);
+    Ok(())
+}
+
+#[test]
+fn synchronize_does_not_wait_for_what_is_enqueued_later() -> Result<()> {
+    let device = stepped();
+    let sim = sim(&device);
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    drop(increment(&mut x)?);
+    let stream = device.current_stream();
+    let synchronized = stream.synchronize();
+    drop(increment(&mut x)?);
+    sim.step();
+    assert!(synchronized.is_finished()?);
+    assert_eq!(sim.pending().len(), 1);
+    run_to_end(&device);
     Ok(())
 }

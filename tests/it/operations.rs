@@ -1,12 +1,14 @@
 //! Copies, fills and launches: their bytes, and what is refused.
 
+use std::sync::Arc;
+
 use headwater::{Completion, Device, Error, Pod, Result};
 
 use crate::common::{
     any_device, device_buffer, eager, elements, own_device, pinned_buffer, poll_once, wait,
 };
 use crate::kernels::pipeline::{set_value, work, work_on_host};
-use crate::kernels::{add, copy_u32, increment};
+use crate::kernels::{add, copy_u32, increment, trap};
 
 fn filled<T: Pod + PartialEq + std::fmt::Debug>(device: &Device, value: T) -> Result<()> {
     for len in [1, 2, 3, 255, 1_000] {
@@ -279,5 +281,42 @@ fn values_of_a_kernel_that_fills_need_not_be_written_before() -> Result<()> {
     let mut x = device.alloc::<f32>(100)?;
     set_value(&mut x, 2.5)?;
     assert_eq!(elements(&x), [2.5; 100]);
+    Ok(())
+}
+
+#[test]
+fn a_fill_that_would_take_many_calls_is_refused() -> Result<()> {
+    let device = own_device();
+    let mut x = device.alloc::<[u32; 17]>(8)?;
+    let mut wide = [0; 17];
+    wide[3] = 1;
+    let refused = x.fill(wide);
+    let Err(Error::FillTooWide { element_size, most }) = refused else { panic!("{refused:?}") };
+    assert_eq!((element_size, most), (68, 64));
+    x.fill([9; 17])?;
+    assert_eq!(elements(&x), [[9; 17]; 8]);
+    Ok(())
+}
+
+#[test]
+fn a_kernel_without_a_twin_is_refused_by_a_simulated_device_with_the_reason() -> Result<()> {
+    let device = eager();
+    let mut x = device.zeros::<u32>(4)?;
+    let refused = trap(&mut x).map(drop);
+    let Err(Error::KernelUnavailable { kernel: "trap", why }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(why.contains("twin"), "{why}");
+    assert_eq!(elements(&x), [0; 4]);
+    Ok(())
+}
+
+#[test]
+fn a_buffer_that_is_only_read_is_shared_by_an_arc() -> Result<()> {
+    let device = any_device();
+    let weights = Arc::new(device_buffer(&device, &[7u32; 64]));
+    let mut x = device.alloc(64)?;
+    copy_u32(&weights, &mut x)?;
+    assert_eq!(elements(&x), [7; 64]);
     Ok(())
 }

@@ -114,3 +114,28 @@ fn a_loop_that_awaits_room_enqueues_any_number_on_any_device() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn one_place_in_the_queue_is_room_for_a_buffer_and_its_fill() -> Result<()> {
+    let device = simulated_with(SimOptions::new(), |builder| builder.queue_limit(1));
+    for _ in 0..200 {
+        wait(device.current_stream().ready())?;
+        device.zeros::<u32>(64)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_fill_of_several_calls_takes_as_many_places() -> Result<()> {
+    let options = SimOptions::new().schedule(Schedule::Stepped);
+    let device = simulated_with(options, |builder| builder.queue_limit(5));
+    let mut x = device.zeros::<[u32; 4]>(64)?;
+    x.fill([1, 2, 3, 4])?; // four calls beside the one
+    let refused = x.fill([5, 6, 7, 8]);
+    assert!(matches!(refused, Err(Error::QueueFull { in_flight: 5, limit: 5, .. })), "{refused:?}");
+    assert_eq!(sim(&device).pending().len(), 5);
+    run_to_end(&device);
+    wait(device.current_stream().ready())?;
+    assert_eq!(elements(&x), [[1, 2, 3, 4]; 64]);
+    Ok(())
+}

@@ -8,8 +8,8 @@ use headwater::sim::SimSpan;
 use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions};
 
 use crate::common::{
-    device_buffer, eager, elements, own_device, run_to_end, sim, stepped, stepped_and_slow, wait,
-    watched,
+    device_buffer, eager, elements, own_device, receive, run_to_end, sim, stepped,
+    stepped_and_slow, wait, watched,
 };
 use crate::kernels::increment;
 
@@ -308,5 +308,46 @@ fn streams_given_back_are_lent_again_and_more_than_there_are_still_work() -> Res
     assert_eq!(elements(&x), [140; 16]);
     assert_eq!(device.driver_calls().map(|calls| calls.stream_creates), creates);
     run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn setting_another_devices_stream_leaves_a_task_its_own() -> Result<()> {
+    let (a, b) = (eager(), eager());
+    let outer = a.stream();
+    local_runtime().block_on(outer.scope(async {
+        let task = headwater::spawn(async move {
+            let own = a.current_stream();
+            let other = b.stream();
+            other.set_current();
+            assert!(a.current_stream().same_stream(&own));
+            assert!(b.current_stream().same_stream(&other));
+        });
+        task.await.expect("the task ends well");
+    }));
+    Ok(())
+}
+
+#[test]
+fn an_ending_thread_can_still_enqueue() -> Result<()> {
+    struct Last(Device, std::sync::mpsc::Sender<Result<DeviceBuffer<u32>>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.zeros::<u32>(64));
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) };
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let device = eager();
+    let thread = std::thread::spawn(move || {
+        // Made before the scopes of the thread, so dropped after them.
+        LAST.set(Some(Last(device.clone(), sender)));
+        device.stream().in_scope(|| device.zeros::<u32>(64))
+    });
+    thread.join().expect("the thread ends well")?;
+    let x = receive(&receiver)?;
+    assert_eq!(elements(&x), [0; 64]);
     Ok(())
 }
