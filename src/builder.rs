@@ -15,6 +15,8 @@ const QUEUE_LIMIT: u64 = 1_000;
 /// How long the first poll of a completion may spin, unless told otherwise.
 const INLINE_SPIN: Duration = Duration::from_micros(20);
 
+const LONGEST_SPIN: Duration = Duration::from_millis(1);
+
 /// Opens a device with other than the default settings.
 ///
 /// ```
@@ -100,7 +102,8 @@ impl DeviceBuilder {
     }
 
     /// How long the first poll of a completion may ask for its event again and again, inside the
-    /// poll, before it leaves that to the reactor's thread. Zero turns it off.
+    /// poll, before it leaves that to the reactor's thread. Zero turns it off; more than 1 ms is
+    /// taken for that, since nothing else runs on the thread meanwhile.
     ///
     /// Default: `HEADWATER_INLINE_SPIN_US`, else 20 us on a GPU, where waking a task costs more
     /// than a short kernel takes, and zero on a simulated device.
@@ -110,7 +113,10 @@ impl DeviceBuilder {
     }
 
     /// Runs everything on one stream: what a program computes must not change by that. For finding
-    /// out whether a bug has to do with ordering.
+    /// out whether a bug has to do with ordering. The one stream takes no more unfinished operations
+    /// than another: a program that comes near the limit has to await [`Stream::ready`].
+    ///
+    /// [`Stream::ready`]: crate::Stream::ready
     ///
     /// Default: whether `HEADWATER_SINGLE_STREAM` is `1`.
     pub fn single_stream(mut self, on: bool) -> Self {
@@ -159,7 +165,7 @@ impl DeviceBuilder {
             }
         };
         let options = DeviceOptions {
-            inline_spin,
+            inline_spin: inline_spin.min(LONGEST_SPIN),
             single_stream,
             queue_limit: self.queue_limit,
             task_streams: 32,

@@ -63,14 +63,16 @@ pub enum Error {
 
     /// The stream holds as many unfinished operations as it may.
     #[error(
-        "stream {stream} holds {in_flight} unfinished operations, its limit is {limit}: await \
-         `Stream::ready` before enqueuing more"
+        "stream {stream} holds {in_flight} unfinished operations and takes {limit}: no room for \
+         {needed} more; await `Stream::ready`, then try again"
     )]
     QueueFull {
         /// The stream's name or number.
         stream: String,
         /// Operations enqueued and not known to be finished.
         in_flight: u64,
+        /// How many the operation would have added: one for each driver call it makes.
+        needed: u64,
         /// Where headwater stops, below the point where the driver would block.
         limit: u64,
     },
@@ -106,13 +108,13 @@ pub enum Error {
 
     /// An element that [`DeviceBuffer::fill`](crate::DeviceBuffer::fill) does not take.
     #[error(
-        "filling with elements of {element_size} bytes takes more driver calls than a stream has \
-         room for: at most {most} bytes, or a pattern of 4 that repeats; upload the elements instead"
+        "filling with elements of {element_size} bytes takes too many driver calls: such elements \
+         have at most {most} bytes, or repeat after 4, 2 or 1; upload them instead"
     )]
     FillTooWide {
         /// Bytes of an element.
         element_size: usize,
-        /// The most allowed where no pattern repeats.
+        /// The most allowed for elements of no more alignment than these, where nothing repeats.
         most: usize,
     },
 

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::reactor::LaneId;
 
-    fn t(lane: u32, seq: u64) -> Ticket {
+    fn t(lane: u64, seq: u64) -> Ticket {
         Ticket { lane: LaneId(lane), seq }
     }
 

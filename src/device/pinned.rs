@@ -64,8 +64,11 @@ impl PinnedPool {
         let Some(class) = class_of(bytes) else {
             return Err(Error::TooLarge { len: bytes, element_size: 1 });
         };
+        if let Some(block) = self.idle_block(class) {
+            return Ok(block);
+        }
         self.sweep(core);
-        if let Some(block) = self.idle.lock().get_mut(&class).and_then(Vec::pop) {
+        if let Some(block) = self.idle_block(class) {
             return Ok(block);
         }
         match core.driver().host_alloc(class) {
@@ -92,7 +95,10 @@ impl PinnedPool {
             }
         }
         self.retiring.lock().push(Retiring { block, users });
-        self.sweep(core);
+    }
+
+    fn idle_block(&self, class: usize) -> Option<PinnedBlock> {
+        self.idle.lock().get_mut(&class).and_then(Vec::pop)
     }
 
     /// Moves what the device is done with to the idle blocks. Looks at each lane once at most.

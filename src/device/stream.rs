@@ -116,9 +116,10 @@ impl Stream {
         self.lane().stream().raw()
     }
 
-    /// Operations enqueued and not known to be finished.
+    /// Driver calls enqueued for copies, fills and launches that are not known to be finished: what
+    /// counts against the limit of [`QueueFull`](crate::Error::QueueFull).
     pub fn in_flight(&self) -> u64 {
-        self.lane().in_flight()
+        self.lane().counted_in_flight()
     }
 
     /// Has the calling task (the calling thread outside of tasks) use this stream from here on,
@@ -138,8 +139,8 @@ impl Stream {
         self.lane().synchronize()
     }
 
-    /// Ready once the stream has room for another operation: await it after
-    /// [`Error::QueueFull`](crate::Error::QueueFull).
+    /// Ready once the stream has room for the operation that it refused last with
+    /// [`Error::QueueFull`](crate::Error::QueueFull): await it, then try again.
     pub fn ready(&self) -> Ready {
         Ready { stream: self.clone(), room: None }
     }

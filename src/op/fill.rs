@@ -12,8 +12,11 @@ use crate::reactor::{Completion, OpKey};
 
 /// Driver calls that one fill may take.
 const MOST_CALLS: usize = 16;
-/// Bytes of the widest unit that the driver fills with.
-const WIDEST_UNIT: usize = 4;
+
+/// Bytes of the widest unit that the driver fills with and that elements of `size` bytes consist of.
+fn widest_unit(size: usize) -> usize {
+    [4, 2, 1].into_iter().find(|unit| size.is_multiple_of(*unit)).unwrap_or(1)
+}
 
 impl<T: Pod> DeviceBuffer<T> {
     /// Sets every element to `value`, on the current stream of the buffer's device.
@@ -24,7 +27,8 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`FillTooWide`](Error::FillTooWide) for elements over 64 bytes without a repetition;
+    /// [`FillTooWide`](Error::FillTooWide) for elements without a repetition of over 16 calls: 64
+    /// bytes, or 32 or 16 where the size is a multiple of 2 or 1 only;
     /// [`QueueFull`](Error::QueueFull), the driver refused, or the device is lost. Nothing is
     /// enqueued then, except that where the driver refuses one of several calls the elements are
     /// undefined afterwards: reading them is [`Uninitialised`](Error::Uninitialised).
@@ -35,7 +39,7 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         let fills = fills(view.ptr().0, view.len(), bytemuck::bytes_of(&value));
         if fills.len() > MOST_CALLS {
-            let most = MOST_CALLS * WIDEST_UNIT;
+            let most = MOST_CALLS * widest_unit(size_of::<T>());
             return Err(Error::FillTooWide { element_size: size_of::<T>(), most });
         }
         let operand = Operand::new("self", view.access(Mode::Overwrite));
@@ -81,7 +85,7 @@ fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
         }
     }
     // A column of each unit of the element, one row an element.
-    let unit = [4, 2, 1].into_iter().find(|unit| size.is_multiple_of(*unit)).unwrap_or(1);
+    let unit = widest_unit(size);
     (0..size)
         .step_by(unit)
         .map(|at| Fill {

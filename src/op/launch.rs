@@ -109,7 +109,8 @@ pub struct LaunchCall<'a> {
 pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     let LaunchCall { kernel, geometry, .. } = call;
     let scoped;
-    let core = match call.arguments.first() {
+    let touched = || call.arguments.iter().filter(|argument| argument.operand.tracked.is_some());
+    let core = match touched().next().or(call.arguments.first()) {
         Some(argument) => argument.core,
         None => {
             let frame = current_frame().ok_or(Error::NoCurrentDevice { operation: kernel.name })?;
@@ -130,8 +131,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         let Access { range, mode } = &argument.operand.access;
         MemAccess { ptr: argument.ptr, bytes: range.len(), writes: mode.writes() }
     };
-    let touched = call.arguments.iter().filter(|argument| argument.operand.tracked.is_some());
-    let accesses: SmallVec<[MemAccess; 4]> = touched.map(access).collect();
+    let accesses: SmallVec<[MemAccess; 4]> = touched().map(access).collect();
     let launch = Launch {
         function,
         name: kernel.name,

@@ -99,7 +99,10 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
                 let seq = enqueue.finish(recording, Held::Yes);
                 return Ok(Completion::of_submission(lane, seq));
             }
-            Err(Refusal::Whole(source)) => (source, Hazards::undo),
+            Err(Refusal::Whole(source)) => {
+                enqueue.uncount();
+                (source, Hazards::undo)
+            }
             Err(Refusal::Rest(source)) => (source, Hazards::undefine),
         };
         for (tracked, replaced) in replaced {

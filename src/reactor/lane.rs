@@ -19,18 +19,18 @@ use crate::sync::Mutex;
 
 /// Names a lane in this process: the device's number above, the lane's within it below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LaneId(pub(crate) u32);
+pub(crate) struct LaneId(pub(crate) u64);
 
 impl LaneId {
     const INDEX_BITS: u32 = 16;
 
     pub(crate) fn new(device: u32, index: u16) -> Self {
-        LaneId((device << Self::INDEX_BITS) | u32::from(index))
+        LaneId((u64::from(device) << Self::INDEX_BITS) | u64::from(index))
     }
 
     /// The number of the device among those this process opened.
     pub(crate) fn device(self) -> u32 {
-        self.0 >> Self::INDEX_BITS
+        (self.0 >> Self::INDEX_BITS) as u32
     }
 
     /// The number of the lane within its device.
@@ -59,6 +59,8 @@ pub(crate) struct Lane {
     /// How many of the tickets in flight do not count against the driver's queue; at least as many
     /// as there are. Changes under `submit` only.
     pub(super) uncounted: AtomicU64,
+    /// How many places in the queue the operation takes that was last refused for want of them.
+    pub(super) wanted: AtomicU64,
     /// An event was recorded after every ticket up to here. Grows under `submit` only.
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
@@ -91,6 +93,7 @@ impl Lane {
             submitted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             uncounted: AtomicU64::new(0),
+            wanted: AtomicU64::new(1),
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
             record_wanted: AtomicBool::new(false),
@@ -132,11 +135,11 @@ impl Lane {
     }
 
     /// Operations not known to be finished that count against the driver's queue.
-    pub(super) fn counted_in_flight(&self) -> u64 {
+    pub(crate) fn counted_in_flight(&self) -> u64 {
         self.in_flight().saturating_sub(self.uncounted.load(Relaxed))
     }
 
-    /// Operations enqueued and not known to be finished.
+    /// Tickets given out and not known to be finished, whether they name anything or not.
     pub(crate) fn in_flight(&self) -> u64 {
         self.submitted().saturating_sub(self.done.load(Acquire))
     }
@@ -156,7 +159,8 @@ impl Lane {
     /// A future that is ready once another operation may be enqueued, `None` where that is so now.
     pub(crate) fn room(self: &Arc<Self>) -> Option<Completion> {
         let limit = self.options.queue_limit;
-        if self.counted_in_flight() < limit {
+        let (in_flight, wanted) = (self.counted_in_flight(), self.wanted.load(Relaxed));
+        if has_room(in_flight, wanted, limit) {
             return None;
         }
         // Half a queue of room at once: one wake-up for many operations.
@@ -308,6 +312,12 @@ impl Lane {
     pub(crate) fn ticket(&self, seq: u64) -> Ticket {
         Ticket { lane: self.id(), seq }
     }
+}
+
+/// Whether a queue with so many operations in flight takes `calls` more. An empty one takes any
+/// operation, so that none is refused for ever.
+pub(super) fn has_room(in_flight: u64, calls: u64, limit: u64) -> bool {
+    in_flight == 0 || in_flight + calls <= limit
 }
 
 impl fmt::Debug for Lane {

@@ -30,15 +30,14 @@ struct Local {
 /// Has the lane looked after for `waker`: by this thread if it is parked by that waker's future,
 /// else by the reactor's.
 pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64, waker: &Waker) -> Result<(), Error> {
-    let taken = LOCAL.try_with(|local| match &mut *local.borrow_mut() {
+    let taken = with_local(|local| match local {
         Some(local) if local.waker.will_wake(waker) => {
             local.rounds.add(Watched::new(lane, seq, Instant::now()));
             true
         }
         _ => false,
     });
-    // Err: the thread is ending.
-    if taken.unwrap_or(false) { Ok(()) } else { lane.reactor().watch(lane, seq) }
+    if taken == Some(true) { Ok(()) } else { lane.reactor().watch(lane, seq) }
 }
 
 /// While it lives, what is waited for with its waker is looked after by this thread.
@@ -50,21 +49,19 @@ struct LocalPoller {
 
 impl LocalPoller {
     fn enter(waker: Waker) -> Self {
-        let outer = LOCAL.replace(Some(Local { waker, rounds: Rounds::default() }));
+        let local = Local { waker, rounds: Rounds::default() };
+        let outer = with_local(|slot| slot.replace(local)).flatten();
         LocalPoller { outer, _precise: PreciseSleeps::for_this_thread() }
     }
 
     /// Looks at what is due and sleeps until the next look, unless unparked before.
     fn park(&self, woken: &AtomicBool) {
         // Taken out while at work: a look wakes others, whose wakers are foreign code.
-        let rounds = LOCAL.with_borrow_mut(|local| local.as_mut().map(|l| take(&mut l.rounds)));
-        let mut rounds = rounds.unwrap_or_default();
+        let mut rounds = with_rounds(take).unwrap_or_default();
         let next = rounds.look(Instant::now());
-        LOCAL.with_borrow_mut(|local| {
-            if let Some(local) = local {
-                rounds.merge(take(&mut local.rounds));
-                local.rounds = rounds;
-            }
+        with_rounds(|added| {
+            rounds.merge(take(added));
+            *added = rounds;
         });
         if woken.load(Acquire) {
             return;
@@ -78,9 +75,18 @@ impl LocalPoller {
 
 impl Drop for LocalPoller {
     fn drop(&mut self) {
-        // Dropped after the borrow.
-        let _ended = LOCAL.replace(self.outer.take());
+        // What ends is dropped after the borrow.
+        let _ended = with_local(|slot| std::mem::replace(slot, self.outer.take()));
     }
+}
+
+/// `None` while the thread is ending: then the reactor's thread looks after everything.
+fn with_local<R>(f: impl FnOnce(&mut Option<Local>) -> R) -> Option<R> {
+    LOCAL.try_with(|local| f(&mut local.borrow_mut())).ok()
+}
+
+fn with_rounds<R>(f: impl FnOnce(&mut Rounds) -> R) -> Option<R> {
+    with_local(|local| local.as_mut().map(|local| f(&mut local.rounds)))?
 }
 
 /// Runs a future to its end on this thread, which looks after its GPU work itself.

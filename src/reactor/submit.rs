@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::Ticket;
 use super::event_pool::EventRef;
-use super::lane::{Lane, LaneId};
+use super::lane::{Lane, LaneId, has_room};
 use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -62,6 +62,8 @@ pub(crate) struct Submit {
 pub(crate) struct Enqueue<'l> {
     submit: MutexGuard<'l, Submit>,
     op: OpKey,
+    /// Driver calls it makes: it takes so many ticket numbers, the last of which is its own.
+    calls: u64,
     /// The operation's ticket number, given out by [`Enqueue::take_ticket`].
     seq: u64,
     /// Last: dropped when the lock is free again.
@@ -105,18 +107,21 @@ impl Lane {
         }
         let enqueue = self.lock(op, calls)?;
         let in_flight = self.counted_in_flight();
-        if in_flight > 0 && in_flight + calls > limit {
+        let fits = has_room(in_flight, calls, limit);
+        self.wanted.store(if fits { 1 } else { calls }, Relaxed);
+        if !fits {
             let stream = self.id().index().to_string();
-            return Err(Error::QueueFull { stream, in_flight, limit });
+            return Err(Error::QueueFull { stream, in_flight, needed: calls, limit });
         }
         Ok(enqueue)
     }
 
-    /// The same for what the driver's queue takes without end: allocations, frees, records, waits.
+    /// The same for what the driver's queue takes without end: allocations, frees, waits. The
+    /// ticket is given out.
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
         let mut enqueue = self.lock(op, 1)?;
-        let seq = enqueue.seq;
-        enqueue.submit.uncounted.push_back(seq);
+        enqueue.take_ticket();
+        enqueue.uncount();
         Ok(enqueue)
     }
 
@@ -134,7 +139,10 @@ impl Lane {
             let event = self.record_event_locked(&mut enqueue.submit, true);
             return match event {
                 Ok(event) => Ok((seq, Some(event))),
-                Err(error) => Err(self.reactor.refused(RECORD.name, error)),
+                Err(error) => {
+                    enqueue.uncount();
+                    Err(self.reactor.refused(RECORD.name, error))
+                }
             };
         }
         self.reactor.check()?;
@@ -149,7 +157,8 @@ impl Lane {
         self.reactor.check()?;
         let submit = self.submit.lock();
         let submitted = self.submitted.load(Relaxed);
-        let mut enqueue = Enqueue { submit, op, seq: submitted + calls, lane: AfterUnlock(self) };
+        let (seq, lane) = (submitted + calls, AfterUnlock(self));
+        let mut enqueue = Enqueue { submit, op, calls, seq, lane };
         enqueue.forget_finished();
         enqueue.record_if_due(submitted)?;
         Ok(enqueue)
@@ -172,6 +181,13 @@ impl<'l> Enqueue<'l> {
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         self.lane.0.submitted.store(self.seq, Release);
         self.lane.0.ticket(self.seq)
+    }
+
+    /// The operation has no place in the driver's queue: it was refused, or is of a kind that takes
+    /// none.
+    pub(crate) fn uncount(&mut self) {
+        self.submit.uncounted.extend(self.seq + 1 - self.calls..=self.seq);
+        self.lane.0.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
     }
 
     /// Whether the ticket is one of this lane, whose order is the stream's.

@@ -5,8 +5,8 @@ use futures::stream::FuturesUnordered;
 use headwater::{Completion, Result, block_on};
 
 use crate::common::{
-    any_device, device_buffer, elements, own_device, poll_once, run_to_end, sim, stepped, until,
-    wait, watched,
+    any_device, device_buffer, elements, own_device, own_device_with, poll_once, receive,
+    run_to_end, sim, stepped, until, wait, watched,
 };
 use crate::kernels::increment;
 
@@ -162,5 +162,42 @@ fn another_executor_inside_block_on_is_served() -> Result<()> {
             assert_eq!(x.to_vec().await?, [3; 64]);
             Ok(())
         })
+    })
+}
+
+#[test]
+fn an_ending_thread_can_still_wait() -> Result<()> {
+    struct Last(headwater::Device, std::sync::mpsc::Sender<Result<Vec<u32>>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let Last(device, sender) = self;
+            let _ = sender.send(block_on(async { device.zeros::<u32>(4)?.to_vec().await }));
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) };
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let device = any_device();
+    let thread = std::thread::spawn(move || {
+        // Made before what the library keeps for the thread, so dropped after it.
+        LAST.set(Some(Last(device.clone(), sender)));
+        block_on(device.zeros::<u32>(4)?.to_vec())
+    });
+    assert_eq!(thread.join().expect("the thread ends well")?, [0; 4]);
+    assert_eq!(receive(&receiver)?, [0; 4]);
+    Ok(())
+}
+
+#[test]
+fn a_spin_of_any_length_ends_well() -> Result<()> {
+    watched(|| {
+        let device = own_device_with(|builder| builder.inline_spin(std::time::Duration::MAX));
+        let mut x = device.zeros::<u32>(64)?;
+        for _ in 0..100 {
+            block_on(increment(&mut x)?)?;
+        }
+        assert_eq!(block_on(x.to_vec())?, [100; 64]);
+        Ok(())
     })
 }

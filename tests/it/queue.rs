@@ -28,7 +28,8 @@ fn a_full_queue_is_refused_with_its_numbers_and_nothing_is_enqueued() -> Result<
         stream.in_scope(|| x.copy_from(&pinned)),
     ];
     for refused in refusals {
-        let Err(Error::QueueFull { in_flight: 4, limit: 4, stream: name }) = refused else {
+        let Err(Error::QueueFull { in_flight: 4, needed: 1, limit: 4, stream: name }) = refused
+        else {
             panic!("{refused:?}");
         };
         assert!(!name.is_empty());
@@ -132,10 +133,49 @@ fn a_fill_of_several_calls_takes_as_many_places() -> Result<()> {
     let mut x = device.zeros::<[u32; 4]>(64)?;
     x.fill([1, 2, 3, 4])?; // four calls beside the one
     let refused = x.fill([5, 6, 7, 8]);
-    assert!(matches!(refused, Err(Error::QueueFull { in_flight: 5, limit: 5, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::QueueFull { in_flight: 5, needed: 4, limit: 5, .. })),
+        "{refused:?}"
+    );
     assert_eq!(sim(&device).pending().len(), 5);
     run_to_end(&device);
     wait(device.current_stream().ready())?;
     assert_eq!(elements(&x), [[1, 2, 3, 4]; 64]);
+    Ok(())
+}
+
+#[test]
+fn room_is_for_what_was_refused() -> Result<()> {
+    // A fill of four calls does not fit beside three, though one more call would.
+    let options = SimOptions::new().schedule(Schedule::Stepped);
+    let device = simulated_with(options, |builder| builder.queue_limit(6));
+    let sim = sim(&device);
+    let mut x = device.alloc::<[u32; 4]>(64)?;
+    for _ in 0..3 {
+        x.fill([0; 4])?;
+    }
+    assert!(matches!(x.fill([1, 2, 3, 4]), Err(Error::QueueFull { .. })));
+    let mut ready = device.current_stream().ready();
+    assert!(poll_once(&mut ready).is_pending());
+    assert_eq!(sim.run_all(), 3);
+    wait(ready)?;
+    x.fill([1, 2, 3, 4])?;
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn what_is_refused_takes_no_place_in_the_queue() -> Result<()> {
+    // No memory on the device: each allocation is refused by the driver after it got its ticket.
+    let options = SimOptions::new().schedule(Schedule::Stepped).total_memory(4096);
+    let device = simulated_with(options, |builder| builder.queue_limit(8));
+    let mut x = device.zeros::<u32>(1_000)?;
+    for _ in 0..100 {
+        assert!(matches!(device.alloc::<u32>(1_000), Err(Error::OutOfMemory { .. })));
+    }
+    assert_eq!(device.current_stream().in_flight(), 1);
+    increment(&mut x)?;
+    assert_eq!(device.current_stream().in_flight(), 2);
+    run_to_end(&device);
     Ok(())
 }
