@@ -11,7 +11,7 @@ use super::event_pool::EventRef;
 use super::frontier::Frontier;
 use super::submit::Submit;
 use super::thread::Reactor;
-use super::waiters::{WaiterKey, Waiters, Wakers};
+use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::Error;
@@ -274,13 +274,13 @@ impl Lane {
         waker: Waker,
     ) -> WaiterKey {
         let (key, replaced) = self.waiters.lock().register(seq, key, waker);
-        drop(replaced);
+        discard(replaced);
         key
     }
 
     pub(super) fn remove_waiter(&self, key: WaiterKey) {
         let removed = self.waiters.lock().remove(key);
-        drop(removed);
+        discard(removed);
     }
 
     pub(super) fn take_waiters(&self, through: u64) -> Wakers {

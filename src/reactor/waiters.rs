@@ -64,8 +64,19 @@ impl Waiters {
 /// Wakes each; a waker that panics does not keep the others asleep.
 pub(super) fn wake_all(wakers: Wakers) {
     for waker in wakers {
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a waker panicked; its task may not have been woken");
-        }
+        guarded(|| waker.wake());
+    }
+}
+
+/// Drops a waker that is not needed any more, whatever its owner does about that.
+pub(super) fn discard(waker: Option<Waker>) {
+    if waker.is_some() {
+        guarded(|| drop(waker));
+    }
+}
+
+fn guarded(foreign: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)).is_err() {
+        tracing::error!("a waker panicked; its task may not have been woken");
     }
 }
