@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-use headwater::Result;
+use headwater::{Elapsed, Result};
 
 use crate::common::{elements, on_gpu, own_device, wait};
 use crate::kernels::increment;
@@ -23,7 +23,13 @@ fn a_foreign_current_context_changes_nothing_and_stays() -> Result<()> {
         let other = device.stream();
         other.in_scope(|| increment(&mut x))?;
         assert_eq!(elements(&x), vec![43; 1_000]);
-        wait(&other.record()?)?;
+        // What is made here is made in the device's context, not in the current one.
+        let start = other.record_timed()?;
+        let pinned = device.alloc_host::<u32>(123_456)?;
+        let end = other.record_timed()?;
+        wait(&end)?;
+        assert!(matches!(end.elapsed_since(&start)?, Elapsed::Time(_)));
+        drop((start, end, pinned));
         drop((x, other, device));
         assert_eq!(current(), foreign);
         Ok(())

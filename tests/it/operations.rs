@@ -265,12 +265,15 @@ fn a_kernel_that_is_not_what_it_was_declared_as_cannot_be_launched() -> Result<(
 
 #[test]
 fn more_than_there_is_or_can_be_addressed_is_refused() -> Result<()> {
-    let device = any_device();
+    let device = own_device();
     let most = device.info().total_memory as usize;
+    let allocs = || device.driver_calls().expect("counted").allocs;
+    let before = allocs();
     let refused = device.alloc::<u8>(most + 1);
     assert!(matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == most + 1));
     assert!(matches!(device.alloc::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
     assert!(matches!(device.alloc_host::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
+    assert_eq!(allocs(), before, "the driver was asked, which takes all there is for a moment");
     assert_eq!(elements(&device.zeros::<u32>(4)?), [0; 4]);
     Ok(())
 }
