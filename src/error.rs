@@ -67,7 +67,7 @@ pub enum Error {
          {needed} more; await `Stream::ready`, then try again"
     )]
     QueueFull {
-        /// The stream's name or number.
+        /// The stream's number in its device, and its role.
         stream: String,
         /// Operations enqueued and not known to be finished.
         in_flight: u64,

@@ -99,7 +99,7 @@ pub use driver::{DeviceInfo, DriverCalls, DriverError};
 pub use error::{DeviceFailure, Error, Result};
 pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};
-pub use reactor::Completion;
+pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 
 /// What the `kernels` attribute expands to. Not for use by hand.

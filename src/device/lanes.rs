@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::driver::DriverResult;
-use crate::reactor::{Lane, LaneId, LaneOptions, Reactor};
+use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
 
 /// How many lanes a device can have.
 const MOST: usize = 1024;
@@ -25,10 +25,10 @@ impl Lanes {
     }
 
     /// Makes one more. The device's own settings bound how many are asked for.
-    pub(super) fn open(&self, priority: i32) -> DriverResult<Arc<Lane>> {
+    pub(super) fn open(&self, role: StreamRole, priority: i32) -> DriverResult<Arc<Lane>> {
         let index = self.taken.fetch_add(1, Relaxed) % MOST;
         let id = LaneId::new(self.device, index as u16);
-        let options = LaneOptions { id, priority, queue_limit: self.queue_limit };
+        let options = LaneOptions { id, role, priority, queue_limit: self.queue_limit };
         let lane = Lane::open(&self.reactor, options)?;
         Ok(self.slots[index].get_or_init(|| lane).clone())
     }

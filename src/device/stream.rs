@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use super::event::Event;
 use super::{Device, DeviceCore, current};
 use crate::error::Result;
-use crate::reactor::{Completion, Lane};
+use crate::reactor::{Completion, Lane, StreamRole};
 
 /// How urgent a stream's kernels are where blocks of several wait for room on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,6 +99,11 @@ impl Stream {
         self.inner.options.priority
     }
 
+    /// What the stream was made for.
+    pub fn role(&self) -> StreamRole {
+        self.lane().role()
+    }
+
     /// The name given in [`StreamOptions`].
     pub fn name(&self) -> Option<&str> {
         self.inner.options.name.as_deref()
@@ -182,6 +187,7 @@ impl fmt::Debug for Stream {
         f.debug_struct("Stream")
             .field("device", &self.device_number())
             .field("number", &self.lane().id().index())
+            .field("role", &self.role())
             .field("name", &self.name())
             .field("priority", &self.priority())
             .field("in_flight", &self.in_flight())

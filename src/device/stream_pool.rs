@@ -6,7 +6,7 @@ use super::DeviceOptions;
 use super::lanes::Lanes;
 use super::stream::Priority;
 use crate::driver::DriverResult;
-use crate::reactor::Lane;
+use crate::reactor::{Lane, StreamRole};
 use crate::sync::Mutex;
 
 /// The streams of one device that can be leased, by priority.
@@ -36,16 +36,16 @@ struct Slot {
 
 impl StreamPool {
     pub(super) fn new(lanes: &Lanes, options: &DeviceOptions) -> DriverResult<Self> {
-        let reclaim = lanes.open(0)?;
+        let (least, most) = lanes.priorities();
+        let reclaim = lanes.open(StreamRole::Reclaim, least)?;
         if options.single_stream {
-            let single = lanes.open(0)?;
+            let single = lanes.open(StreamRole::Task, least)?;
             let none = || Shelf { slots: Mutex::default() };
             return Ok(StreamPool { normal: none(), high: none(), reclaim, single: Some(single) });
         }
-        let (least, most) = lanes.priorities();
         let shelf = |priority| {
             let slot = |_| {
-                let lane = lanes.open(priority)?;
+                let lane = lanes.open(StreamRole::Leased, priority)?;
                 Ok(Slot { lane, leases: 0, returned: 0 })
             };
             let slots = (0..options.leased_streams.max(1)).map(slot);

@@ -7,7 +7,7 @@ use super::DeviceOptions;
 use super::current::A_THREAD;
 use super::lanes::Lanes;
 use crate::driver::DriverResult;
-use crate::reactor::{Lane, LaneId};
+use crate::reactor::{Lane, LaneId, StreamRole};
 
 /// Tasks that can be told apart before they begin to displace each other.
 const TASK_SLOTS: usize = 1024;
@@ -37,7 +37,7 @@ impl TaskStreams {
         let streams = match single {
             Some(single) => vec![single.clone()],
             None => (0..options.task_streams.max(1))
-                .map(|_| lanes.open(lanes.priorities().0))
+                .map(|_| lanes.open(StreamRole::Task, lanes.priorities().0))
                 .collect::<DriverResult<_>>()?,
         };
         let slots = (0..TASK_SLOTS + THREAD_SLOTS).map(|_| AtomicU64::new(0)).collect();

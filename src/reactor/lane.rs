@@ -39,9 +39,22 @@ impl LaneId {
     }
 }
 
+/// What a stream was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StreamRole {
+    /// Dealt to tasks and threads, for what they enqueue outside of any scope.
+    Task,
+    /// Lent to one holder at a time: a scope, a spawned task, whoever asked for a stream.
+    Leased,
+    /// The library's own, for freeing memory that several streams used.
+    Reclaim,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct LaneOptions {
     pub(crate) id: LaneId,
+    pub(crate) role: StreamRole,
     pub(crate) priority: i32,
     /// Unfinished operations it may hold.
     pub(crate) queue_limit: u64,
@@ -110,6 +123,15 @@ impl Lane {
 
     pub(crate) fn id(&self) -> LaneId {
         self.options.id
+    }
+
+    pub(crate) fn role(&self) -> StreamRole {
+        self.options.role
+    }
+
+    /// For messages.
+    pub(super) fn describe(&self) -> String {
+        format!("{} ({:?})", self.id().index(), self.role())
     }
 
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {
@@ -324,6 +346,7 @@ impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("id", &self.options.id)
+            .field("role", &self.options.role)
             .field("submitted", &self.submitted)
             .field("recorded", &self.recorded)
             .field("done", &self.done)

@@ -18,6 +18,7 @@ mod waiters;
 
 pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
+pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::block_on_thread;
 pub(crate) use submit::{Enqueue, Held, Need, OpKey, Recording};

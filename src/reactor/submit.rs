@@ -110,7 +110,7 @@ impl Lane {
         let fits = has_room(in_flight, calls, limit);
         self.wanted.store(if fits { 1 } else { calls }, Relaxed);
         if !fits {
-            let stream = self.id().index().to_string();
+            let stream = self.describe();
             return Err(Error::QueueFull { stream, in_flight, needed: calls, limit });
         }
         Ok(enqueue)

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use futures::FutureExt;
 use futures::future::join;
 use headwater::sim::SimSpan;
-use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions};
+use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions, StreamRole};
 
 use crate::common::{
-    device_buffer, eager, elements, own_device, receive, run_to_end, sim, stepped,
+    device_buffer, eager, elements, own_device, own_device_with, receive, run_to_end, sim, stepped,
     stepped_and_slow, wait, watched,
 };
 use crate::kernels::increment;
@@ -349,5 +349,15 @@ fn an_ending_thread_can_still_enqueue() -> Result<()> {
     thread.join().expect("the thread ends well")?;
     let x = receive(&receiver)?;
     assert_eq!(elements(&x), [0; 64]);
+    Ok(())
+}
+
+#[test]
+fn a_stream_knows_what_it_was_made_for() -> Result<()> {
+    let device = own_device_with(|builder| builder.single_stream(false));
+    assert_eq!(device.current_stream().role(), StreamRole::Task);
+    let leased = device.stream();
+    assert_eq!(leased.role(), StreamRole::Leased);
+    assert_eq!(leased.in_scope(|| device.current_stream().role()), StreamRole::Leased);
     Ok(())
 }
