@@ -7,6 +7,7 @@ mod cost;
 mod dropped;
 mod early;
 mod events;
+mod faults;
 #[cfg(feature = "cuda")]
 mod foreign_context;
 mod gpu;
