@@ -55,7 +55,7 @@ fn the_faulting_process() -> Result<()> {
         let mut waits: Vec<Completion> = vec![delay(&mut slow, 200_000_000)?];
         for other in &mut others {
             waits.push(device.stream().in_scope(|| {
-                delay(other, 100_000_000)?;
+                delay(&mut *other, 100_000_000)?;
                 increment(other)
             })?);
         }
