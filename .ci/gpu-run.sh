@@ -46,7 +46,9 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpu
 # Nothing of an earlier run is to be taken for one of this run.
 rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
 # Tests that need a GPU are ignored elsewhere.
-step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored
+# One after the other: they share the GPU, and one that makes a kernel run for half a second, or
+# fault, holds up those of other tests that measure time.
+step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1
 for example in overlap stale; do
     step "example-$example" 120 "./example/$example"
 done

@@ -44,7 +44,8 @@ impl Device {
     /// Unset, it is `cuda:0`.
     ///
     /// Opening loads the kernels registered in the program (`cuModuleLoadData`), which blocks while
-    /// another kernel runs: open devices at the start.
+    /// another kernel runs, and can hold up the driver calls of other threads meanwhile: open
+    /// devices at the start.
     ///
     /// # Errors
     ///
