@@ -19,7 +19,7 @@ pub(super) enum Wants {
     Ours,
 }
 
-// The policy, all of it, by what `benches/contexts.rs` found on an H200 with driver 580: with no
+// The policy, all of it, by what `benches/contexts/` found on an H200 with driver 580: with no
 // context and with another one current, every call that names a stream, an event or memory works
 // and stays in the context of what it names.
 
