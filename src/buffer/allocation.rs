@@ -40,8 +40,9 @@ impl Allocation {
         let ptr = match allocated {
             Ok(ptr) => ptr,
             Err(source) => {
-                let error = out_of_memory(core, bytes, source);
                 drop(enqueue);
+                let error = out_of_memory(core, bytes, source);
+                core.reactor().announce();
                 return Err(error);
             }
         };
@@ -88,7 +89,6 @@ impl Allocation {
         }
         let refused = |source: DriverError| self.core.reactor().refused(FREE.name, source);
         let mut enqueue = lane.enqueue_uncounted(FREE)?;
-        enqueue.take_ticket();
         for user in &users {
             let Some(other) = self.core.lane(user.lane) else { continue };
             if let Need::Wait(seq, event) = enqueue.need(other, user.seq) {

@@ -26,7 +26,7 @@ use bytemuck::Pod;
 /// operation that uses it, whether or not anyone awaits that.
 pub struct DeviceBuffer<T> {
     /// `None` only where there are no bytes.
-    allocation: Option<Arc<Allocation>>,
+    allocation: Option<Allocation>,
     core: Arc<DeviceCore>,
     len: usize,
     element: PhantomData<T>,
@@ -39,19 +39,19 @@ impl<T: Pod> DeviceBuffer<T> {
         core.reactor().check()?;
         let allocation = match bytes {
             0 => None,
-            _ => Some(Arc::new(Allocation::new(core, bytes)?)),
+            _ => Some(Allocation::new(core, bytes)?),
         };
         Ok(DeviceBuffer { allocation, core: core.clone(), len, element: PhantomData })
     }
 
     /// The whole buffer as something that an operation reads.
     pub(crate) fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice::new(self.allocation.as_deref(), &self.core, self.len)
+        DeviceSlice::new(self.allocation.as_ref(), &self.core, self.len)
     }
 
     /// The whole buffer as something that an operation writes.
     pub(crate) fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut::new(self.allocation.as_deref(), &self.core, self.len)
+        DeviceSliceMut::new(self.allocation.as_ref(), &self.core, self.len)
     }
 }
 

@@ -98,7 +98,8 @@ impl<T: Pod> HostBuffer<T> {
         Write::new(self)
     }
 
-    /// The elements, if no operation still writes them. Asks the driver once a stream at most.
+    /// The elements, if no operation still writes them, by
+    /// [`is_finished`](crate::Completion::is_finished).
     ///
     /// # Errors
     ///

@@ -51,14 +51,12 @@ impl Event {
             return Ok(());
         }
         let mut enqueue = lane.enqueue_uncounted(WAIT)?;
-        enqueue.take_ticket();
         enqueue
             .wait(self.lane.id(), self.seq, event)
             .map_err(|error| lane.reactor().refused(WAIT.name, error))
     }
 
-    /// Whether the point was reached. Asks the driver once if that is not known yet
-    /// (`cuEventQuery`), never waits.
+    /// Whether the point was reached. As [`Completion::is_finished`].
     ///
     /// # Errors
     ///
@@ -72,7 +70,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The driver refused, or the device is lost.
+    /// [`WrongDevice`](Error::WrongDevice) as for [`Stream::wait`](crate::Stream::wait); the driver
+    /// refused; or the device is lost.
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Elapsed> {
         if !self.timed || !earlier.timed {
             return Ok(Elapsed::NotTimed);

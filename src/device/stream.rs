@@ -41,7 +41,7 @@ impl StreamOptions {
         self
     }
 
-    /// Sets a name, for messages.
+    /// Sets a name, which [`Stream`]'s `Debug` shows.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -77,7 +77,10 @@ impl Stream {
     }
 
     pub(super) fn shared(core: &Arc<DeviceCore>, lane: Arc<Lane>) -> Stream {
-        let options = StreamOptions::default();
+        let (least, most) = core.driver().info().priorities;
+        let urgent = lane.priority() == most && most != least;
+        let priority = if urgent { Priority::High } else { Priority::Normal };
+        let options = StreamOptions::new().priority(priority);
         Stream { inner: Arc::new(Lease { core: core.clone(), lane, options, owned: false }) }
     }
 
@@ -176,7 +179,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The driver refused, or the device is lost.
+    /// [`WrongDevice`](crate::Error::WrongDevice) where one is simulated and they are not of one
+    /// device; the driver refused; or the device is lost.
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.wait_on(self.lane())
     }

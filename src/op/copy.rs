@@ -151,10 +151,10 @@ impl<T: Pod> HostBuffer<T> {
 }
 
 fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
-    let (name, core) = match (source.memory, target.memory) {
-        (Address::Pinned(_), _) => ("copying to the device", target.core),
-        (_, Address::Pinned(_)) => ("copying to the host", source.core),
-        _ => ("copying on the device", target.core),
+    let (name, direction, core) = match (source.memory, target.memory) {
+        (Address::Pinned(_), _) => ("copying to the device", 1, target.core),
+        (_, Address::Pinned(_)) => ("copying to the host", 2, source.core),
+        _ => ("copying on the device", 3, target.core),
     };
     if source.len != target.len {
         return Err(Error::LengthMismatch {
@@ -171,7 +171,7 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
         Operand::new("target", target.touched.clone()),
     ];
     // Equal sizes in one direction are expected to take equally long.
-    let key = source.bytes as u32 ^ (name.len() as u32) << 26;
+    let key = source.bytes as u32 ^ direction << 28;
     submit(core, OpKey { name, key }, &operands, 1, |driver, stream| {
         let bytes = source.bytes;
         // SAFETY: both ranges are whole buffers of `bytes` bytes, held alive by their owners until

@@ -67,7 +67,8 @@ impl Completion {
     }
 
     /// Whether the operation is finished: asks the driver once if that is not known yet
-    /// (`cuEventQuery`), and never waits.
+    /// (`cuEventQuery`), and never waits. While another thread is asking for the same stream it is
+    /// left to that one, and a `false` may be of just before.
     ///
     /// # Errors
     ///

@@ -88,10 +88,9 @@ impl EventPool {
     }
 
     /// Takes back a reference; the event is ready again if it was the last one.
-    pub(super) fn give_back(&self, event: EventRef) {
-        // A count of one cannot grow behind our back: we hold the only reference, no weak one is
-        // ever made. Two droppers that both see two both fall through to `PooledEvent::drop`.
-        if Arc::strong_count(&event) == 1 && !event.timed {
+    pub(super) fn give_back(&self, mut event: EventRef) {
+        // Two droppers that both see another both fall through to `PooledEvent::drop`.
+        if Arc::get_mut(&mut event).is_some_and(|event| !event.timed) {
             self.shelves.ready.lock().push(event);
         }
     }

@@ -73,8 +73,7 @@ impl<E: Clone> Frontier<E> {
     ) {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
         let Some(newest) = count.checked_sub(1) else { return };
-        if waited_for {
-            let began = self.began();
+        if waited_for && let Some(began) = self.began() {
             let running = self.last_pending.unwrap_or(began).saturating_duration_since(began);
             let finished = now.saturating_duration_since(began);
             self.estimates.learn(self.recorded[newest].key, running.min(finished), finished);
@@ -101,15 +100,15 @@ impl<E: Clone> Frontier<E> {
     pub(super) fn outlook(&self, seq: u64, now: Instant) -> Option<(Duration, Option<Estimate>)> {
         let index = self.recorded.partition_point(|r| r.seq < seq);
         let recorded = self.recorded.get(index)?;
-        let elapsed = now.saturating_duration_since(self.began());
+        let elapsed = now.saturating_duration_since(self.began()?);
         Some((elapsed, self.estimates.of(recorded.key)))
     }
 
     /// When the oldest unfinished recording can have begun: it was enqueued, and its predecessor,
     /// as far as it was seen to end, had ended.
-    fn began(&self) -> Instant {
-        let at = self.recorded.front().map_or_else(Instant::now, |r| r.at);
-        self.last_finish.map_or(at, |finish| at.max(finish))
+    fn began(&self) -> Option<Instant> {
+        let at = self.recorded.front()?.at;
+        Some(self.last_finish.map_or(at, |finish| at.max(finish)))
     }
 }
 

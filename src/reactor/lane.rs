@@ -45,7 +45,8 @@ impl LaneId {
 pub enum StreamRole {
     /// Dealt to tasks and threads, for what they enqueue outside of any scope.
     Task,
-    /// Lent to one holder at a time: a scope, a spawned task, whoever asked for a stream.
+    /// Lent to one holder at a time, as long as there are enough: a scope, a spawned task, whoever
+    /// asked for a stream.
     Leased,
     /// The library's own, for freeing memory that several streams used.
     Reclaim,
@@ -69,8 +70,8 @@ pub(crate) struct Lane {
     pub(super) submitted: AtomicU64,
     /// Every ticket up to here is known to be finished. Never above `recorded`.
     pub(super) done: AtomicU64,
-    /// How many of the tickets in flight do not count against the driver's queue; at least as many
-    /// as there are. Changes under `submit` only.
+    /// How many of the tickets in flight take no place in the driver's queue, as of the last
+    /// `forget_finished`. Changes under `submit` only.
     pub(super) uncounted: AtomicU64,
     /// How many places in the queue the operation takes that was last refused for want of them.
     pub(super) wanted: AtomicU64,
@@ -91,8 +92,6 @@ pub(crate) struct Lane {
     pub(super) probing: AtomicBool,
     /// Driver errors in a row that may pass by themselves.
     pub(super) transient: AtomicU32,
-    /// In the reactor thread's care.
-    pub(super) watched: AtomicBool,
 }
 
 impl Lane {
@@ -115,7 +114,6 @@ impl Lane {
             waiters: Mutex::new(Waiters::default()),
             probing: AtomicBool::new(false),
             transient: AtomicU32::new(0),
-            watched: AtomicBool::new(false),
         });
         reactor.register(&lane);
         Ok(lane)
@@ -123,6 +121,10 @@ impl Lane {
 
     pub(crate) fn id(&self) -> LaneId {
         self.options.id
+    }
+
+    pub(crate) fn priority(&self) -> i32 {
+        self.options.priority
     }
 
     pub(crate) fn role(&self) -> StreamRole {
@@ -156,8 +158,20 @@ impl Lane {
         self.done.load(Acquire) >= seq
     }
 
-    /// Operations not known to be finished that count against the driver's queue.
+    /// Operations not known to be finished that take a place in the driver's queue.
     pub(crate) fn counted_in_flight(&self) -> u64 {
+        // Where someone is enqueuing, that brings it up to date.
+        if let Some(mut submit) = self.submit.try_lock() {
+            self.forget_finished(&mut submit);
+            drop(submit);
+            self.unlocked();
+        }
+        self.counted()
+    }
+
+    /// The same, as of the last [`Lane::forget_finished`]: too low where tickets that take no place
+    /// have finished since.
+    pub(super) fn counted(&self) -> u64 {
         self.in_flight().saturating_sub(self.uncounted.load(Relaxed))
     }
 
@@ -281,9 +295,10 @@ impl Lane {
     pub(super) fn note_transient(&self, error: DriverError) {
         const PATIENCE: u32 = 16;
         let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
-        if error.is_sticky() || !passes && self.transient.fetch_add(1, Relaxed) >= PATIENCE {
+        let before = self.transient.fetch_add(1, Relaxed);
+        if error.is_sticky() || !passes && before >= PATIENCE {
             self.reactor.fail(error, None);
-        } else {
+        } else if before == 0 {
             self.reactor.note_transient(error);
         }
     }
@@ -317,8 +332,11 @@ impl Lane {
     /// How long to leave ticket `seq` alone before asking for it.
     pub(super) fn next_look(&self, seq: u64, now: Instant) -> Duration {
         let outlook = self.frontier.lock().outlook(seq, now);
-        let (elapsed, estimate) = outlook.unwrap_or((Duration::ZERO, None));
-        next_look(elapsed, estimate)
+        match outlook {
+            Some((elapsed, estimate)) => next_look(elapsed, estimate),
+            // Not recorded yet: in a moment, or after trouble in a while.
+            None => next_look(Duration::ZERO, None) * (1 << self.transient.load(Relaxed).min(8)),
+        }
     }
 
     pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {

@@ -58,11 +58,13 @@ impl LocalPoller {
     fn park(&self, woken: &AtomicBool) {
         // Taken out while at work: a look wakes others, whose wakers are foreign code.
         let mut rounds = with_rounds(take).unwrap_or_default();
-        let next = rounds.look(Instant::now());
-        with_rounds(|added| {
+        rounds.look(Instant::now());
+        let next = with_rounds(|added| {
             rounds.merge(take(added));
             *added = rounds;
-        });
+            added.next(Instant::now())
+        })
+        .flatten();
         if woken.load(Acquire) {
             return;
         }

@@ -95,18 +95,10 @@ impl Lane {
     /// Locks the lane to enqueue one operation that makes `calls` driver calls which count against
     /// the queue's limit. Errors: the device is lost; the queue is full.
     pub(crate) fn enqueue(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
+        self.sweep(calls);
         let limit = self.options.queue_limit;
-        // Before the lock: a look wakes whoever it concerns.
-        let in_flight = self.in_flight();
-        if in_flight + calls > limit
-            || in_flight >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
-        {
-            let oldest = self.done.load(Relaxed) + 1;
-            self.request_record(oldest);
-            self.probe(oldest);
-        }
         let enqueue = self.lock(op, calls)?;
-        let in_flight = self.counted_in_flight();
+        let in_flight = self.counted();
         let fits = has_room(in_flight, calls, limit);
         self.wanted.store(if fits { 1 } else { calls }, Relaxed);
         if !fits {
@@ -119,6 +111,7 @@ impl Lane {
     /// The same for what the driver's queue takes without end: allocations, frees, waits. The
     /// ticket is given out.
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
+        self.sweep(0);
         let mut enqueue = self.lock(op, 1)?;
         enqueue.take_ticket();
         enqueue.uncount();
@@ -153,13 +146,35 @@ impl Lane {
         Ok(covering.map_or((seq, None), |(_, at, event)| (at, Some(event))))
     }
 
+    /// Looks how far the stream is, where there is no room or much is in flight as far as is known:
+    /// what nobody waits for is found done here, and its events become free. Before the lock, since
+    /// a look wakes whoever it concerns.
+    fn sweep(&self, calls: u64) {
+        let in_flight = self.in_flight();
+        if in_flight + calls > self.options.queue_limit
+            || in_flight >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
+        {
+            let oldest = self.done.load(Relaxed) + 1;
+            self.request_record(oldest);
+            self.probe(oldest);
+        }
+    }
+
+    /// Brings the count of tickets that take no place in the queue up to date.
+    pub(super) fn forget_finished(&self, submit: &mut Submit) {
+        while submit.uncounted.front().is_some_and(|seq| self.is_done(*seq)) {
+            submit.uncounted.pop_front();
+        }
+        self.uncounted.store(submit.uncounted.len() as u64, Relaxed);
+    }
+
     fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
         self.reactor.check()?;
         let submit = self.submit.lock();
         let submitted = self.submitted.load(Relaxed);
         let (seq, lane) = (submitted + calls, AfterUnlock(self));
         let mut enqueue = Enqueue { submit, op, calls, seq, lane };
-        enqueue.forget_finished();
+        self.forget_finished(&mut enqueue.submit);
         enqueue.record_if_due(submitted)?;
         Ok(enqueue)
     }
@@ -240,15 +255,6 @@ impl<'l> Enqueue<'l> {
 
     fn waits_for(&self, other: LaneId, seq: u64) -> bool {
         self.submit.waited.iter().any(|w| w.0 == other && w.1 >= seq)
-    }
-
-    /// Brings the count of tickets that do not count up to date.
-    fn forget_finished(&mut self) {
-        let uncounted = &mut self.submit.uncounted;
-        while uncounted.front().is_some_and(|seq| self.lane.0.is_done(*seq)) {
-            uncounted.pop_front();
-        }
-        self.lane.0.uncounted.store(uncounted.len() as u64, Relaxed);
     }
 
     fn record_if_due(&mut self, submitted: u64) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ struct Inbox {
 
 #[derive(Default)]
 struct InboxState {
-    incoming: Vec<Watched>,
+    incoming: Rounds,
     /// The thread runs. It goes on until `closed`.
     started: bool,
     /// The reactor is gone: the thread ends.
@@ -150,21 +151,14 @@ impl Reactor {
     /// the lane is due before the look it has planned anyway. `Err` where there is no thread and
     /// none can be started.
     pub(super) fn watch(&self, lane: &Arc<Lane>, seq: u64) -> Result<(), Error> {
-        let known = lane.watched.swap(true, AcqRel);
-        if known && lane.lowest_waited().is_some_and(|lowest| lowest < seq) {
-            return Ok(());
-        }
         let watched = Watched::new(lane, seq, Instant::now());
         let mut state = self.inbox.state.lock();
         if !state.started {
-            if let Err(error) = self.start_thread() {
-                lane.watched.store(false, Release);
-                return Err(Error::Thread(Arc::new(error)));
-            }
+            self.start_thread().map_err(|error| Error::Thread(Arc::new(error)))?;
             state.started = true;
         }
         let due = watched.due;
-        state.incoming.push(watched);
+        state.incoming.add(watched);
         if state.asleep.is_some_and(|until| until.is_none_or(|until| due < until)) {
             state.asleep = None;
             drop(state);
@@ -204,9 +198,14 @@ impl std::fmt::Debug for Reactor {
 impl Inbox {
     fn run(&self) {
         let _precise = PreciseSleeps::for_this_thread();
-        let mut rounds = Rounds { watched: Vec::new(), of_reactor: true };
+        let mut rounds = Rounds::default();
         loop {
-            let next = rounds.look(Instant::now());
+            // A look runs foreign code: wakers, which are caught one by one, and log subscribers.
+            let looked = AssertUnwindSafe(|| rounds.look(Instant::now()));
+            if catch_unwind(looked).is_err() {
+                tracing::debug!("something that was told of progress panicked");
+            }
+            let next = rounds.next(Instant::now());
             let mut state = self.state.lock();
             if state.incoming.is_empty() && !state.closed {
                 state.asleep = Some(next);
@@ -219,9 +218,9 @@ impl Inbox {
             if state.closed {
                 return;
             }
-            for watched in state.incoming.drain(..) {
-                rounds.add(watched);
-            }
+            let incoming = std::mem::take(&mut state.incoming);
+            drop(state);
+            rounds.merge(incoming);
         }
     }
 }
@@ -237,15 +236,6 @@ impl Watched {
     /// For a lane on which ticket `seq` is waited for.
     pub(super) fn new(lane: &Arc<Lane>, seq: u64, now: Instant) -> Self {
         Watched { lane: lane.clone(), due: now + lane.next_look(seq, now) }
-    }
-
-    /// Nobody waited any more when the reactor's thread looked: whether someone has registered
-    /// since, and has left the lane to it because it was still marked as watched.
-    fn left_to_reactor(&self) -> bool {
-        self.lane.watched.store(false, SeqCst);
-        self.lane.lowest_waited().is_some()
-            && self.lane.reactor().check().is_ok()
-            && !self.lane.watched.swap(true, SeqCst)
     }
 
     /// Looks at the lane; `None` when nobody waits for it any more.
@@ -268,8 +258,6 @@ impl Watched {
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     watched: Vec<Watched>,
-    /// These are the reactor thread's, which `Lane::watched` speaks of.
-    of_reactor: bool,
 }
 
 impl Rounds {
@@ -286,15 +274,25 @@ impl Rounds {
         }
     }
 
-    /// Looks at every lane that is due within this round, and says when the next round is.
-    pub(super) fn look(&mut self, now: Instant) -> Option<Instant> {
-        let round = SHORTEST_ROUND + ROUND_PER_LANE * self.watched.len() as u32;
-        let of_reactor = self.of_reactor;
-        self.watched.retain_mut(|watched| {
-            let due = watched.due <= now + round / 2;
-            !due || watched.look(now).is_some() || of_reactor && watched.left_to_reactor()
-        });
+    fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    /// Looks at every lane that is due within this round; one that nobody waits for is let go. Who
+    /// waits for it later has it added again.
+    pub(super) fn look(&mut self, now: Instant) {
+        let horizon = now + self.apart();
+        self.watched.retain_mut(|watched| watched.due > horizon || watched.look(now).is_some());
+    }
+
+    /// When the next round is; `None` where there is no lane.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let earliest = self.watched.iter().map(|w| w.due).min()?;
-        Some(earliest.max(now + round / 2))
+        Some(earliest.max(now + self.apart()))
+    }
+
+    /// Half the time between two rounds.
+    fn apart(&self) -> Duration {
+        (SHORTEST_ROUND + ROUND_PER_LANE * self.watched.len() as u32) / 2
     }
 }

@@ -1,6 +1,7 @@
 //! Who waits for which operation of a lane. Pure.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
@@ -76,7 +77,8 @@ pub(super) fn discard(waker: Option<Waker>) {
 }
 
 fn guarded(foreign: impl FnOnce()) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)).is_err() {
-        tracing::error!("a waker panicked; its task may not have been woken");
+    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
+        // Said by foreign code as well.
+        let _ = catch_unwind(|| tracing::error!("a waker panicked; its task may not be woken"));
     }
 }

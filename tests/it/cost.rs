@@ -117,3 +117,32 @@ fn nothing_runs_and_nothing_is_asked_when_idle() -> Result<()> {
     drop(held);
     Ok(())
 }
+
+#[test]
+fn freeing_what_several_streams_used_needs_few_events() -> Result<()> {
+    let device = own_device();
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = device.zeros::<u32>(64)?;
+    let round = |x: &mut headwater::DeviceBuffer<u32>| {
+        for _ in 0..200 {
+            let mut y = a.in_scope(|| device.alloc::<u32>(64))?;
+            b.in_scope(|| y.copy_from(x))?;
+            a.in_scope(|| x.copy_from(&y))?;
+            drop(y);
+            wait(a.synchronize())?;
+            wait(b.synchronize())?;
+        }
+        Ok::<_, headwater::Error>(())
+    };
+    for _ in 0..8 {
+        round(&mut x)?;
+    }
+    let before = device.driver_calls().expect("counted");
+    for _ in 0..8 {
+        round(&mut x)?;
+    }
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!(calls.frees, 1_600);
+    assert_eq!(calls.event_creates, 0, "events of the stream that nobody waits for come back");
+    Ok(())
+}

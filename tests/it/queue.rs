@@ -179,3 +179,21 @@ fn what_is_refused_takes_no_place_in_the_queue() -> Result<()> {
     run_to_end(&device);
     Ok(())
 }
+
+#[test]
+fn allocations_that_have_finished_hide_no_operation_in_flight() -> Result<()> {
+    let device = stepped();
+    let stream = device.current_stream();
+    let mut x = device.zeros::<u32>(64)?;
+    let buffers = (0..100).map(|_| device.alloc::<u32>(64)).collect::<Result<Vec<_>>>()?;
+    let allocated = stream.record()?;
+    for _ in 0..50 {
+        increment(&mut x)?;
+    }
+    sim(&device).step();
+    assert!(allocated.is_finished()?);
+    assert_eq!(stream.in_flight(), 50);
+    run_to_end(&device);
+    drop(buffers);
+    Ok(())
+}

@@ -359,5 +359,13 @@ fn a_stream_knows_what_it_was_made_for() -> Result<()> {
     let leased = device.stream();
     assert_eq!(leased.role(), StreamRole::Leased);
     assert_eq!(leased.in_scope(|| device.current_stream().role()), StreamRole::Leased);
+    let urgent = device.stream_with(StreamOptions::new().priority(Priority::High));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            urgent.set_current();
+            assert_eq!(device.current_stream().priority(), Priority::High);
+        });
+    });
+    assert_eq!(device.current_stream().priority(), Priority::Normal);
     Ok(())
 }
