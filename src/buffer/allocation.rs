@@ -115,9 +115,13 @@ fn out_of_memory(core: &DeviceCore, requested: usize, source: DriverError) -> Er
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Err(error) = self.free() {
-            // The memory is never used again: that is the safe end of it.
-            tracing::error!(%error, buffer = self.tracked.describe(), "device memory not freed");
+        // Where that fails, the memory is never used again: that is the safe end of it.
+        match self.free() {
+            Ok(()) | Err(Error::DeviceLost(_)) => {}
+            Err(error) => {
+                let buffer = self.tracked.describe();
+                tracing::error!(%error, buffer, "device memory could not be freed");
+            }
         }
     }
 }

@@ -283,6 +283,19 @@ mod tests {
     }
 
     #[test]
+    fn a_write_refused_half_way_leaves_its_range_undefined_and_to_be_waited_for() {
+        let mut hazards = Hazards::new(8, None);
+        note(&mut hazards, &overwrite(0..8), t(0, 1));
+        for replaced in note(&mut hazards, &overwrite(0..4), t(1, 1)) {
+            hazards.undefine(replaced);
+        }
+        assert_eq!(hazards.undefined_in(&(0..8)), Some(0..4));
+        assert_eq!(conflicts(&hazards, &overwrite(0..4)), [t(1, 1)]);
+        note(&mut hazards, &overwrite(0..4), t(2, 1));
+        assert_eq!(hazards.undefined_in(&(0..8)), None);
+    }
+
+    #[test]
     fn a_read_noted_behind_a_refused_write_stays() {
         let mut hazards = Hazards::new(8, None);
         note(&mut hazards, &overwrite(0..8), t(0, 1));
