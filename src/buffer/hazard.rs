@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::reactor::Ticket;
+use crate::reactor::{LaneId, Ticket};
 
 /// How an operation touches bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,22 @@ struct Span {
     defined: bool,
 }
 
+/// Whose tickets a record can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lanes {
+    None,
+    One(LaneId),
+    /// Any.
+    Several,
+}
+
 /// The record of one allocation.
 #[derive(Debug)]
 pub(crate) struct Hazards {
     /// Ascending, adjacent; together the allocation. Empty only where that is.
     spans: SmallVec<[Span; 1]>,
+    /// No ticket in `spans` is of another lane than these: what most operations need to know.
+    lanes: Lanes,
     /// The last access; `None` before the first.
     last: Option<Ticket>,
     /// An access was noted while one of another lane was not known to be finished. Memory that is
@@ -72,7 +83,13 @@ impl Hazards {
     pub(crate) fn new(bytes: usize, allocated: Option<Ticket>) -> Self {
         let span =
             Span { range: 0..bytes, writer: allocated, readers: Readers::new(), defined: false };
-        Hazards { spans: SmallVec::from_iter([span]), last: None, shared: false }
+        let lanes = allocated.map_or(Lanes::None, |ticket| Lanes::One(ticket.lane));
+        Hazards { spans: SmallVec::from_iter([span]), lanes, last: None, shared: false }
+    }
+
+    /// Whether no access conflicts with one on `lane`, because all are on that lane too.
+    pub(crate) fn is_private_to(&self, lane: LaneId) -> bool {
+        matches!(self.lanes, Lanes::None) || self.lanes == Lanes::One(lane)
     }
 
     /// Whether several lanes are known to use this memory at a time.
@@ -82,6 +99,9 @@ impl Hazards {
 
     /// The first bytes in `range` that nothing has written.
     pub(crate) fn undefined_in(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        if let [Span { defined: true, .. }] = self.spans[..] {
+            return None;
+        }
         let span = self.overlapping(range).find(|span| !span.defined)?;
         Some(span.range.start.max(range.start)..span.range.end.min(range.end))
     }
@@ -111,7 +131,14 @@ impl Hazards {
         let stranger = self.last.filter(|last| last.lane != ticket.lane && !self.shared);
         self.shared |= stranger.is_some_and(|last| !is_finished(last));
         self.last = Some(ticket);
-        for index in self.split(&access.range) {
+        let indices = self.split(&access.range);
+        let replaces_all = access.mode.writes() && indices == (0..self.spans.len());
+        if self.is_private_to(ticket.lane) || replaces_all {
+            self.lanes = Lanes::One(ticket.lane);
+        } else {
+            self.lanes = Lanes::Several;
+        }
+        for index in indices {
             let span = &mut self.spans[index];
             if access.mode.writes() {
                 let written = Span {
@@ -144,6 +171,7 @@ impl Hazards {
     /// keeps what it has to come after.
     pub(crate) fn undo(&mut self, replaced: Replaced) {
         let Replaced { before, by } = replaced;
+        self.lanes = Lanes::Several;
         for index in self.split(&before.range) {
             let span = &mut self.spans[index];
             if span.writer != Some(by) {
@@ -162,6 +190,7 @@ impl Hazards {
         let bytes = self.spans.last().map_or(0, |span| span.range.end);
         let span = Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
         self.spans = SmallVec::from_iter([span]);
+        self.lanes = Lanes::None;
         self.last = None;
         self.shared = false;
     }
@@ -210,7 +239,6 @@ impl Hazards {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reactor::LaneId;
 
     fn t(lane: u64, seq: u64) -> Ticket {
         Ticket { lane: LaneId(lane), seq }
@@ -261,6 +289,35 @@ mod tests {
         assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 5), t(2, 1)]);
         note(&mut hazards, &overwrite(0..8), t(3, 1));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(3, 1)]);
+    }
+
+    /// Holds what `is_private_to` says against the tickets that are there.
+    fn private_to(hazards: &Hazards, lane: u64) -> bool {
+        let mut others = false;
+        hazards.users(|user| others |= user.lane != LaneId(lane));
+        let private = hazards.is_private_to(LaneId(lane));
+        assert!(!(private && others), "{hazards:?}");
+        private
+    }
+
+    #[test]
+    fn memory_is_private_to_a_lane_while_no_other_has_touched_it_since_a_write_of_all_of_it() {
+        let mut hazards = Hazards::new(8, Some(t(0, 1)));
+        assert!(private_to(&hazards, 0) && !private_to(&hazards, 1));
+        note(&mut hazards, &read(0..4), t(0, 2));
+        assert!(private_to(&hazards, 0));
+        note(&mut hazards, &overwrite(0..4), t(1, 1));
+        assert!(!private_to(&hazards, 0) && !private_to(&hazards, 1));
+        let replaced = note(&mut hazards, &overwrite(0..8), t(1, 2));
+        assert!(private_to(&hazards, 1) && !private_to(&hazards, 0));
+        undo(&mut hazards, replaced);
+        assert!(!private_to(&hazards, 1) && !private_to(&hazards, 0));
+        hazards.written_by_host();
+        assert!(private_to(&hazards, 0) && private_to(&hazards, 1));
+        note(&mut hazards, &read(0..8), t(2, 1));
+        assert!(private_to(&hazards, 2) && !private_to(&hazards, 0));
+        note(&mut hazards, &read(0..8), t(3, 1));
+        assert!(!private_to(&hazards, 2) && !private_to(&hazards, 3));
     }
 
     #[test]

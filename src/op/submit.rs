@@ -150,24 +150,25 @@ struct OperandRecord<'a> {
 
 impl<'a> Records<'a> {
     fn lock<O: AsRef<Operand<'a>>>(operands: &'a [O]) -> Self {
-        let mut operands: SmallVec<[OperandRecord<'a>; 4]> = operands
-            .iter()
-            .filter_map(|operand| {
-                let operand = operand.as_ref();
-                operand.tracked.map(|tracked| OperandRecord { operand, tracked, record: 0 })
-            })
-            .collect();
-        operands.sort_unstable_by_key(|o| o.tracked.id());
+        let mut records = SmallVec::<[OperandRecord<'a>; 4]>::new();
+        for operand in operands.iter().map(AsRef::as_ref) {
+            if let Some(tracked) = operand.tracked {
+                records.push(OperandRecord { operand, tracked, record: 0 });
+            }
+        }
+        if !records.is_sorted_by_key(|o| o.tracked.id()) {
+            records.sort_unstable_by_key(|o| o.tracked.id());
+        }
         let mut locked = SmallVec::new();
         let mut last = None;
-        for OperandRecord { tracked, record, .. } in &mut operands {
+        for OperandRecord { tracked, record, .. } in &mut records {
             if last != Some(tracked.id()) {
                 locked.push(tracked.lock());
                 last = Some(tracked.id());
             }
             *record = locked.len() - 1;
         }
-        Records { operands, locked }
+        Records { operands: records, locked }
     }
 
     fn each(&self) -> impl Iterator<Item = (&OperandRecord<'a>, &Hazards)> {
@@ -195,10 +196,13 @@ impl<'a> Records<'a> {
         enqueue: &Enqueue<'_>,
     ) -> std::result::Result<SmallVec<[Wait; 4]>, Ticket> {
         let mut waits = SmallVec::<[Wait; 4]>::new();
+        if self.locked.iter().all(|hazards| hazards.is_private_to(enqueue.lane())) {
+            return Ok(waits);
+        }
         let mut unrecorded = None;
         for (OperandRecord { operand, .. }, hazards) in self.each() {
             hazards.conflicts(&operand.access, |ticket| {
-                if enqueue.is_own(ticket) {
+                if ticket.lane == enqueue.lane() {
                     return;
                 }
                 let Some(other) = core.lane(ticket.lane) else { return };

@@ -205,9 +205,9 @@ impl<'l> Enqueue<'l> {
         self.lane.0.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
     }
 
-    /// Whether the ticket is one of this lane, whose order is the stream's.
-    pub(crate) fn is_own(&self, ticket: Ticket) -> bool {
-        ticket.lane == self.lane.0.id()
+    /// The lane, within which the order of tickets is the stream's.
+    pub(crate) fn lane(&self) -> LaneId {
+        self.lane.0.id()
     }
 
     /// What it takes to run after ticket `seq` of lane `other`.
