@@ -16,6 +16,8 @@ use headwater::Result;
 use pipeline::Pipeline;
 
 const CHUNKS: usize = 16;
+/// The median of so many is told.
+const RUNS: usize = 5;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -30,11 +32,20 @@ async fn main() -> Result<()> {
     pipeline.check().await?;
     let mut one_stream = None;
     for streams in [1, 2, 4] {
-        let took = pipeline.run(streams).await?;
-        pipeline.check().await?;
-        let one_stream = *one_stream.get_or_insert(took);
-        let speedup = one_stream.as_secs_f64() / took.as_secs_f64();
-        println!("{streams} stream(s): {:.2} ms, {speedup:.2} times one", ms(took));
+        let mut runs = Vec::new();
+        for _ in 0..RUNS {
+            runs.push(pipeline.run(streams).await?);
+            pipeline.check().await?;
+        }
+        runs.sort();
+        let (least, median, most) = (runs[0], runs[RUNS / 2], runs[RUNS - 1]);
+        let speedup = one_stream.get_or_insert(median).as_secs_f64() / median.as_secs_f64();
+        println!(
+            "{streams} stream(s): {:.2} ms ({:.2} to {:.2}), {speedup:.2} times one",
+            ms(median),
+            ms(least),
+            ms(most)
+        );
     }
 
     let kernels = pipeline.kernels_alone().await?;
