@@ -83,6 +83,7 @@ mod builder;
 mod device;
 mod driver;
 mod error;
+mod foreign;
 mod op;
 mod reactor;
 pub mod sim;

@@ -9,6 +9,7 @@ use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError};
 use crate::error::{Error, Result};
+use crate::foreign::contained;
 use crate::reactor::{Held, Lane, Need, OpKey, Recording, Ticket};
 
 const ALLOCATE: OpKey = OpKey { name: "allocating device memory", key: 0 };
@@ -120,7 +121,7 @@ impl Drop for Allocation {
             Ok(()) | Err(Error::DeviceLost(_)) => {}
             Err(error) => {
                 let buffer = self.tracked.describe();
-                tracing::error!(%error, buffer, "device memory could not be freed");
+                contained(|| tracing::error!(%error, buffer, "device memory could not be freed"));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::driver::{Driver, DriverResult, EventHandle};
+use crate::foreign::contained;
 use crate::sync::Mutex;
 
 /// An event out of the pool. It goes back when the last reference is gone, so a recording that
@@ -36,7 +37,7 @@ impl Drop for PooledEvent {
             Some(shelves) if !self.timed => shelves.handles.lock().push(handle),
             _ => {
                 if let Err(error) = self.driver.event_destroy(handle) {
-                    tracing::debug!(%error, "an event could not be destroyed");
+                    contained(|| tracing::debug!(%error, "an event could not be destroyed"));
                 }
             }
         }
@@ -110,7 +111,7 @@ impl Drop for EventPool {
         // References still out destroy their event themselves: the shelves are gone by then.
         for handle in std::mem::take(&mut *self.shelves.handles.lock()) {
             if let Err(error) = self.driver.event_destroy(handle) {
-                tracing::debug!(%error, "an event could not be destroyed");
+                contained(|| tracing::debug!(%error, "an event could not be destroyed"));
             }
         }
     }

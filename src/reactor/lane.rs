@@ -15,6 +15,7 @@ use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::Error;
+use crate::foreign::contained;
 use crate::sync::Mutex;
 
 /// Names a lane in this process: the device's number above, the lane's within it below.
@@ -376,7 +377,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         let stream = std::mem::take(&mut self.stream);
         if let Err(error) = self.driver().stream_destroy(stream) {
-            tracing::debug!(%error, "a stream could not be destroyed");
+            contained(|| tracing::debug!(%error, "a stream could not be destroyed"));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use super::timer_slack::PreciseSleeps;
 use super::waiters::wake_all;
 use crate::driver::{Driver, DriverError, DriverResult};
 use crate::error::{DeviceFailure, Error};
+use crate::foreign::contained;
 use crate::sync::{Condvar, Mutex};
 
 /// Events made when a device is opened.
@@ -117,21 +117,23 @@ impl Reactor {
         self.unannounced.store(true, Release);
     }
 
-    /// Logs what went wrong since the last call, and if the device was lost wakes everyone who
-    /// waits. Runs foreign code: no lock is held.
+    /// Wakes everyone who waits, if the device was lost since the last call, and logs what went
+    /// wrong. Runs foreign code: no lock is held.
     pub(crate) fn announce(&self) {
         if !self.unannounced.load(Relaxed) || !self.unannounced.swap(false, AcqRel) {
             return;
         }
+        if let Some(failure) = self.failure.get() {
+            let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
+            for lane in lanes {
+                wake_all(lane.take_waiters(u64::MAX));
+            }
+            contained(|| tracing::error!(%failure, "device lost"));
+        }
         let transient = self.transient.lock().take();
         if let Some(error) = transient {
-            tracing::warn!(%error, "asking a stream for its progress failed; trying again");
-        }
-        let Some(failure) = self.failure.get() else { return };
-        tracing::error!(%failure, "device lost");
-        let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
-        for lane in lanes {
-            wake_all(lane.take_waiters(u64::MAX));
+            let what = "asking a stream for its progress failed; trying again";
+            contained(|| tracing::warn!(%error, "{what}"));
         }
     }
 
@@ -174,7 +176,7 @@ impl Reactor {
         thread.spawn(move || {
             // Its queries are not to break a graph capture that another thread makes.
             if let Some(Err(error)) = driver.upgrade().map(|driver| driver.relax_capture()) {
-                tracing::warn!(%error, "queries may disturb graph captures");
+                contained(|| tracing::warn!(%error, "queries may disturb graph captures"));
             }
             inbox.run();
         })?;
@@ -200,11 +202,7 @@ impl Inbox {
         let _precise = PreciseSleeps::for_this_thread();
         let mut rounds = Rounds::default();
         loop {
-            // A look runs foreign code: wakers, which are caught one by one, and log subscribers.
-            let looked = AssertUnwindSafe(|| rounds.look(Instant::now()));
-            if catch_unwind(looked).is_err() {
-                tracing::debug!("something that was told of progress panicked");
-            }
+            rounds.look(Instant::now());
             let next = rounds.next(Instant::now());
             let mut state = self.state.lock();
             if state.incoming.is_empty() && !state.closed {

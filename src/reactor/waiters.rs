@@ -1,10 +1,11 @@
 //! Who waits for which operation of a lane. Pure.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
+
+use crate::foreign::contained;
 
 /// Names one waiter of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,20 +66,15 @@ impl Waiters {
 /// Wakes each; a waker that panics does not keep the others asleep.
 pub(super) fn wake_all(wakers: Wakers) {
     for waker in wakers {
-        guarded(|| waker.wake());
+        if !contained(|| waker.wake()) {
+            contained(|| tracing::error!("a waker panicked; its task may not be woken"));
+        }
     }
 }
 
 /// Drops a waker that is not needed any more, whatever its owner does about that.
 pub(super) fn discard(waker: Option<Waker>) {
     if waker.is_some() {
-        guarded(|| drop(waker));
-    }
-}
-
-fn guarded(foreign: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
-        // Said by foreign code as well.
-        let _ = catch_unwind(|| tracing::error!("a waker panicked; its task may not be woken"));
+        contained(|| drop(waker));
     }
 }

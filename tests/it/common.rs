@@ -234,3 +234,26 @@ pub(crate) fn step_at_random(sim: &Simulator, random: &mut Random) -> bool {
     }
     sim.run(runnable[random.below(runnable.len())].id).is_some()
 }
+
+/// What a test run by [`in_own_process`] prints when it has come to its end.
+pub(crate) const AS_PROMISED: &str = "all as promised";
+const PROCESS_OF: &str = "HEADWATER_TEST_PROCESS";
+
+/// Runs one test of this binary in a process of its own, for what cannot be undone in a process.
+/// The test asks [`in_process_of`] for `what`, and does nothing where that is `None`.
+pub(crate) fn in_own_process(test: &str, what: &str) {
+    let binary = std::env::current_exe().expect("this binary has a path");
+    let child = std::process::Command::new(binary)
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
+        .env(PROCESS_OF, what)
+        .output()
+        .expect("this binary runs");
+    let said = String::from_utf8_lossy(&child.stdout);
+    let complained = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && said.contains(AS_PROMISED), "{said}\n{complained}");
+}
+
+/// What [`in_own_process`] was told, in that process.
+pub(crate) fn in_process_of() -> Option<String> {
+    std::env::var(PROCESS_OF).ok()
+}

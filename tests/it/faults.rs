@@ -1,47 +1,36 @@
 //! Kernels that fault on a GPU. CUDA takes the device from the process for good then, so each runs
 //! in a process of its own: this test binary again, with one test to run.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use headwater::{Completion, DeviceBuffer, Error, Result, block_on};
 
-use crate::common::{eager, elements, on_gpu, own_device, wait, watched};
+use crate::common::{
+    AS_PROMISED, eager, elements, in_own_process, in_process_of, on_gpu, own_device, wait, watched,
+};
 use crate::kernels::{delay, increment, out_of_bounds, trap};
 
-/// Set to the fault to make, in the process that makes it.
-const FAULT: &str = "HEADWATER_TEST_FAULT";
-
-fn in_own_process(fault: &str) {
+fn in_faulting_process(fault: &str) {
     assert!(on_gpu(), "set HEADWATER_REQUIRE_GPU=1");
-    let binary = std::env::current_exe().expect("this binary has a path");
-    let child = Command::new(binary)
-        .args(["--exact", "faults::the_faulting_process", "--include-ignored", "--nocapture"])
-        .env(FAULT, fault)
-        .output()
-        .expect("this binary runs");
-    let said = String::from_utf8_lossy(&child.stdout);
-    let complained = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{said}\n{complained}");
-    assert!(said.contains("all as promised"), "{said}\n{complained}");
+    in_own_process("faults::the_faulting_process", fault);
 }
 
 #[test]
 #[ignore = "needs a GPU"]
 fn a_trap_ends_every_wait_and_leaves_the_process_alive() {
-    in_own_process("trap");
+    in_faulting_process("trap");
 }
 
 #[test]
 #[ignore = "needs a GPU"]
 fn an_illegal_address_ends_every_wait_and_leaves_the_process_alive() {
-    in_own_process("out of bounds");
+    in_faulting_process("out of bounds");
 }
 
 #[test]
 #[ignore = "the process of other tests"]
 fn the_faulting_process() -> Result<()> {
-    let Some(fault) = std::env::var_os(FAULT) else { return Ok(()) };
+    let Some(fault) = in_process_of() else { return Ok(()) };
     watched(move || {
         let device = own_device();
         let mut x = device.zeros::<u32>(64)?;
@@ -60,8 +49,8 @@ fn the_faulting_process() -> Result<()> {
             })?);
         }
         let faulting = device.stream();
-        waits.push(faulting.in_scope(|| match fault.to_str() {
-            Some("trap") => trap(&mut x),
+        waits.push(faulting.in_scope(|| match &*fault {
+            "trap" => trap(&mut x),
             _ => out_of_bounds(&mut x),
         })?);
         waits.push(faulting.in_scope(|| increment(&mut x))?);
@@ -84,7 +73,7 @@ fn the_faulting_process() -> Result<()> {
         drop((x, others, slow, pinned, faulting, device));
         let simulated = eager();
         assert_eq!(elements(&simulated.zeros::<u32>(4)?), [0; 4]);
-        println!("all as promised");
+        println!("{AS_PROMISED}");
         Ok(())
     })
 }

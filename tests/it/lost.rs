@@ -7,8 +7,8 @@ use headwater::sim::{Schedule, SimOptions, Violation};
 use headwater::{Device, DeviceBuffer, Error, Result, block_on};
 
 use crate::common::{
-    Wakes, device_buffer, eager, elements, pinned_buffer, poll_once, run_to_end, sim, simulated,
-    stepped, until, wait, watched,
+    AS_PROMISED, Wakes, device_buffer, eager, elements, in_own_process, in_process_of,
+    pinned_buffer, poll_once, run_to_end, sim, simulated, stepped, until, wait, watched,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -165,4 +165,81 @@ fn block_on_ends_when_the_device_is_lost() -> Result<()> {
         stepper.join().expect("no panic");
         Ok(())
     })
+}
+
+/// A log subscriber that panics at every event.
+struct Panics;
+
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("a subscriber's own fault");
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn log_subscribers_that_panic_keep_nobody_from_being_told() {
+    // Those of a process are for all of its threads, the reactor's among them.
+    in_own_process("lost::a_process_whose_log_panics", "panics");
+}
+
+#[test]
+#[ignore = "the process of another test"]
+fn a_process_whose_log_panics() -> Result<()> {
+    if in_process_of().is_none() {
+        return Ok(());
+    }
+    const ROUNDS: usize = 20;
+    // Opened before: what a test module of this binary gets wrong is told to the log.
+    let mut devices: Vec<Device> = (0..2 * ROUNDS).map(|_| stepped()).collect();
+    tracing::subscriber::set_global_default(Panics).expect("it is the first");
+    watched(move || {
+        let mut next_device = || devices.pop().expect("there are enough");
+        for _ in 0..ROUNDS {
+            let device = next_device();
+            let mut x = device_buffer(&device, &[0u32; 64]);
+            let mut y = device_buffer(&device, &[0u32; 64]);
+            let mut waiters = vec![fail(&mut x)?];
+            waiters.push(increment(&mut x)?);
+            waiters.push(device.stream().in_scope(|| increment(&mut y))?);
+            let wakes = Arc::new(Wakes::default());
+            for waiter in &mut waiters {
+                let waker = wakes.clone().into();
+                let mut cx = std::task::Context::from_waker(&waker);
+                assert!(std::pin::Pin::new(waiter).poll(&mut cx).is_pending());
+            }
+            sim(&device).step();
+            until("every waiter is told", || wakes.count() == 3);
+            assert!(waiters.into_iter().all(|waiter| is_lost(&wait(waiter))));
+            // A waker that panics is told to the log as well.
+            let device = next_device();
+            let mut x = device_buffer(&device, &[0u32; 64]);
+            let mut panicking = increment(&mut x)?;
+            let waker = std::task::Waker::from(Arc::new(PanickingWaker));
+            let mut cx = std::task::Context::from_waker(&waker);
+            assert!(std::pin::Pin::new(&mut panicking).poll(&mut cx).is_pending());
+            let next = increment(&mut x)?;
+            sim(&device).run_all();
+            wait(next)?;
+        }
+        println!("{AS_PROMISED}");
+        Ok(())
+    })
+}
+
+struct PanickingWaker;
+
+impl std::task::Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker's own fault");
+    }
 }

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::api::Api;
 use crate::driver::{DriverError, DriverResult};
+use crate::foreign::contained;
 
 /// What a driver call wants of the calling thread's current context.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,7 +111,7 @@ impl Drop for Current {
             let mut popped = ptr::null_mut();
             // SAFETY: `popped` outlives the call.
             if let Err(error) = unsafe { api.cuCtxPopCurrent(&mut popped) } {
-                tracing::debug!(%error, "could not restore the current context");
+                contained(|| tracing::debug!(%error, "could not restore the current context"));
             }
         }
     }

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{self, CUdevice, CUmemoryPool};
 
 use super::api::Api;
 use crate::driver::DriverResult;
+use crate::foreign::contained;
 
 /// A `CUmemoryPool` of device memory.
 pub(super) struct Pool {
@@ -70,7 +71,7 @@ impl Drop for Pool {
         // SAFETY: the pool is alive and not used after this. Blocks still allocated from it stay
         // valid; the driver gives up the pool once they are freed.
         if let Err(error) = unsafe { self.api.cuMemPoolDestroy(self.raw) } {
-            tracing::debug!(%error, "could not destroy the memory pool");
+            contained(|| tracing::debug!(%error, "could not destroy the memory pool"));
         }
     }
 }
