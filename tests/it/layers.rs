@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 8] = [
     &["op"],
     &["task"],
 ];
-/// Above all: the two files that put a device together.
+/// Above all: the files that put a device together.
 const TOP: [&str; 3] = ["builder", "lib", "sim"];
 
 /// Files that may contain `unsafe`, each for a reason of its own.
