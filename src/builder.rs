@@ -7,6 +7,7 @@ use crate::driver::Counted;
 use crate::driver::sim::{self, SimOptions};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
+use crate::reactor::ErrorHook;
 use crate::task;
 
 /// Operations a stream takes before [`Error::QueueFull`]: the driver blocks the caller, and others
@@ -31,6 +32,7 @@ pub struct DeviceBuilder {
     single_stream: Option<bool>,
     count_driver_calls: bool,
     queue_limit: u64,
+    hook: ErrorHook,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +82,7 @@ impl Device {
             single_stream: None,
             count_driver_calls: false,
             queue_limit: QUEUE_LIMIT,
+            hook: ErrorHook::default(),
         }
     }
 }
@@ -138,6 +141,19 @@ impl DeviceBuilder {
         self
     }
 
+    /// Has errors told to `hook` that no call returns: memory, events, streams or modules that
+    /// could not be given back when their last handle was dropped
+    /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
+    /// ([`Error::DeviceLost`](crate::Error::DeviceLost)), which every waiting future is told as well.
+    /// They go to the log (`tracing`) with or without a hook.
+    ///
+    /// It is called on whatever thread met the error, the reactor's among them, with none of the
+    /// crate's locks held. It should not block. Its panic is caught and stops nothing.
+    pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.hook = ErrorHook::new(hook);
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -171,6 +187,7 @@ impl DeviceBuilder {
             queue_limit: self.queue_limit,
             task_streams: 32,
             leased_streams: 16,
+            hook: self.hook,
         };
         let mut backend = match target {
             Target::Cuda(ordinal) => open_cuda(ordinal)?,
@@ -222,10 +239,18 @@ fn env<T>(
 fn open_cuda(ordinal: usize) -> Result<Backend> {
     use crate::driver::{DriverError, cuda};
 
+    const OPENING: &str = "opening a CUDA device";
     let told = |source: DriverError| match source.code() {
         DriverError::NO_LIBRARY => Error::NoDriver(source),
+        DriverError::SYMBOL_NOT_FOUND | DriverError::STUB_LIBRARY => Error::DriverBroken(source),
+        DriverError::TOO_OLD => match cuda::installed_version() {
+            Ok(found) if found < cuda::MINIMUM_VERSION => {
+                Error::DriverTooOld { found, needed: cuda::MINIMUM_VERSION }
+            }
+            _ => Error::Refused { operation: OPENING, source },
+        },
         DriverError::NO_DEVICE => Error::NoDevice { ordinal, visible: 0 },
-        _ => Error::Refused { operation: "opening a CUDA device", source },
+        _ => Error::Refused { operation: OPENING, source },
     };
     let visible = cuda::device_count().map_err(told)?;
     if ordinal >= visible {

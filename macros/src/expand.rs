@@ -169,9 +169,14 @@ impl Kernel {
 
     fn rejection(&self, requirement: &str) -> TokenStream {
         let name = self.name();
+        let slices = self.params.iter().filter(|param| param.is_slice());
+        let lengths = slices.map(|Param { ident, .. }| {
+            let name = ident.unraw().to_string();
+            quote! { (#name, #ident.len()) }
+        });
         quote! {
             return ::core::result::Result::Err(
-                ::headwater::__private::requirement(#name, #requirement)
+                ::headwater::__private::requirement(#name, #requirement, &[#(#lengths),*])
             );
         }
     }

@@ -119,7 +119,11 @@ fn a_requirement_is_checked_and_told_as_it_was_written() {
             let __holds: bool = input.len() == output.len();
             if !__holds {
                 return ::core::result::Result::Err(
-                    ::headwater::__private::requirement("work", "input.len() == output.len()")
+                    ::headwater::__private::requirement(
+                        "work",
+                        "input.len() == output.len()",
+                        &[("input", input.len()), ("output", output.len())]
+                    )
                 );
             }
         },
@@ -130,7 +134,7 @@ fn a_requirement_is_checked_and_told_as_it_was_written() {
 fn a_length_is_checked_and_other_values_are_cast() {
     let text = work();
     assert_has(&text, quote! { <u32 as ::core::convert::TryFrom<usize>>::try_from(output.len()) });
-    assert_has(&text, quote! { requirement("work", "output.len() fits in u32") });
+    assert_has(&text, quote! { "output.len() fits in u32" });
     assert_has(&text, quote! { let __p4: f64 = rounds as f64; });
 }
 

@@ -9,11 +9,10 @@ use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError};
 use crate::error::{Error, Result};
-use crate::foreign::contained;
-use crate::reactor::{Held, Lane, Need, OpKey, Recording, Ticket};
+use crate::reactor::{Held, Lane, Need, OpKey, Operation, Recording, Ticket};
 
-const ALLOCATE: OpKey = OpKey { name: "allocating device memory", key: 0 };
-const FREE: OpKey = OpKey { name: "freeing device memory", key: 0 };
+const ALLOCATE: OpKey = OpKey::of(&Operation::other("allocating device memory"));
+const FREE: OpKey = OpKey::of(&Operation::other("freeing device memory"));
 
 /// One allocation of device memory, freed when dropped: in stream order, so that neither the host
 /// waits nor the device loses memory under its work.
@@ -88,7 +87,7 @@ impl Allocation {
                 other.record_through(user.seq)?;
             }
         }
-        let refused = |source: DriverError| self.core.reactor().refused(FREE.name, source);
+        let refused = |source: DriverError| self.core.reactor().refused(FREE.name(), source);
         let mut enqueue = lane.enqueue_uncounted(FREE)?;
         for user in &users {
             let Some(other) = self.core.lane(user.lane) else { continue };
@@ -111,18 +110,14 @@ fn out_of_memory(core: &DeviceCore, requested: usize, source: DriverError) -> Er
         let free = core.driver().memory_free().unwrap_or(0);
         return Error::OutOfMemory { requested, free, source };
     }
-    core.reactor().refused(ALLOCATE.name, source)
+    core.reactor().refused(ALLOCATE.name(), source)
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         // Where that fails, the memory is never used again: that is the safe end of it.
-        match self.free() {
-            Ok(()) | Err(Error::DeviceLost(_)) => {}
-            Err(error) => {
-                let buffer = self.tracked.describe();
-                contained(|| tracing::error!(%error, buffer, "device memory could not be freed"));
-            }
+        if let Err(error) = self.free() {
+            self.core.reactor().hook().not_released(|| self.tracked.describe(), error);
         }
     }
 }

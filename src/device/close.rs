@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::DeviceCore;
 use super::pinned::PinnedBlock;
 use crate::driver::ModuleHandle;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reactor::Lane;
 
 /// What has to be given back to the driver by calls that wait for running kernels.
@@ -27,7 +27,8 @@ impl Drop for DeviceCore {
         let closing = Closing { lanes, blocks, modules };
         let thread = std::thread::Builder::new().name(format!("headwater-{}-close", self.number));
         if let Err(error) = thread.spawn(move || closing.close()) {
-            tracing::debug!(%error, "no thread to close a device with: its memory stays");
+            let what = || format!("pinned memory and modules of device {}", self.number);
+            self.reactor.hook().not_released(what, Error::Thread(Arc::new(error)));
         }
     }
 }
@@ -39,14 +40,21 @@ impl Closing {
             return;
         }
         let Some(lane) = self.lanes.first() else { return };
+        let reactor = lane.reactor();
         for block in self.blocks {
-            block.free(&**lane.driver());
-        }
-        for module in self.modules {
-            if let Err(error) = lane.driver().module_unload(module) {
-                tracing::debug!(%error, "a module could not be unloaded");
+            let bytes = block.bytes();
+            if let Err(source) = block.free(&**lane.driver()) {
+                let why = reactor.refused("freeing pinned memory", source);
+                reactor.hook().not_released(|| format!("{bytes} bytes of pinned memory"), why);
             }
         }
+        for module in self.modules {
+            if let Err(source) = lane.driver().module_unload(module) {
+                let why = reactor.refused("unloading a module", source);
+                reactor.hook().not_released(|| "a module".to_owned(), why);
+            }
+        }
+        reactor.announce();
     }
 }
 

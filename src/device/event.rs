@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, EventRef, Lane, OpKey};
+use crate::reactor::{Completion, EventRef, Lane, OpKey, Operation};
 
 /// A point in a stream, recorded: awaitable, and other streams can wait for it.
 ///
@@ -41,10 +41,10 @@ impl Event {
     }
 
     pub(super) fn wait_on(&self, lane: &Arc<Lane>) -> Result<()> {
-        const WAIT: OpKey = OpKey { name: "waiting for an event", key: 0 };
+        const WAIT: OpKey = OpKey::of(&Operation::other("waiting for an event"));
         if !self.lane.can_share_events(lane) {
             let (of, on) = (self.lane.id().device(), lane.id().device());
-            return Err(Error::WrongDevice { operation: WAIT.name, argument: "event", of, on });
+            return Err(Error::WrongDevice { operation: WAIT.name(), argument: "event", of, on });
         }
         let Some(event) = &self.event else { return Ok(()) };
         if lane.id() == self.lane.id() || self.lane.is_done(self.seq) {
@@ -53,7 +53,7 @@ impl Event {
         let mut enqueue = lane.enqueue_uncounted(WAIT)?;
         enqueue
             .wait(self.lane.id(), self.seq, event)
-            .map_err(|error| lane.reactor().refused(WAIT.name, error))
+            .map_err(|error| lane.reactor().refused(WAIT.name(), error))
     }
 
     /// Whether the point was reached. As [`Completion::is_finished`].

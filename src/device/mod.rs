@@ -28,7 +28,7 @@ use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
 use crate::driver::{Counted, DeviceInfo, Driver, DriverCalls};
 use crate::error::{Error, Result};
-use crate::reactor::{Lane, LaneId, Reactor, ReactorOptions};
+use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions};
 
 /// A device and everything of this process on it: a handle, cheap to clone.
 ///
@@ -50,6 +50,7 @@ pub(crate) struct DeviceOptions {
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
     pub(crate) leased_streams: u16,
+    pub(crate) hook: ErrorHook,
 }
 
 /// What a device is opened on.
@@ -79,8 +80,8 @@ impl Device {
     pub(crate) fn open(backend: Backend, options: DeviceOptions) -> Result<Device> {
         let number = OPENED.fetch_add(1, Relaxed);
         let refused = |source| Error::Refused { operation: "opening a device", source };
-        let inline_spin = options.inline_spin;
-        let reactor_options = ReactorOptions { device: number, inline_spin };
+        let (inline_spin, hook) = (options.inline_spin, options.hook.clone());
+        let reactor_options = ReactorOptions { device: number, inline_spin, hook };
         let reactor = Reactor::new(backend.driver, reactor_options).map_err(refused)?;
         let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
         let streams = StreamPool::new(&lanes, &options).map_err(refused)?;

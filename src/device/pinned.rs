@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::DeviceCore;
+use crate::driver::{Driver, DriverResult};
 use crate::error::{Error, Result};
 use crate::reactor::Ticket;
 use crate::sync::Mutex;
@@ -31,6 +32,10 @@ unsafe impl Sync for PinnedBlock {}
 impl PinnedBlock {
     pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.ptr
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -140,12 +145,10 @@ impl PinnedPool {
 
 impl PinnedBlock {
     /// `cuMemFreeHost`: waits for running kernels.
-    pub(super) fn free(self, driver: &dyn crate::driver::Driver) {
+    pub(super) fn free(self, driver: &dyn Driver) -> DriverResult<()> {
         // SAFETY: the block came from this device's driver, `self` was its only holder, and the
         // caller has seen all work on the device finish.
-        if let Err(error) = unsafe { driver.host_free(self.ptr) } {
-            tracing::debug!(%error, "pinned memory could not be freed");
-        }
+        unsafe { driver.host_free(self.ptr) }
     }
 }
 

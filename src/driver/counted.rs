@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{
     DeviceInfo, DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, Launch,
-    ModuleHandle, StreamHandle,
+    ModuleHandle, PtxError, StreamHandle,
 };
 
 macro_rules! counters {
@@ -229,7 +229,7 @@ impl Driver for Counted {
         unsafe { self.inner.fill(fill, stream) }
     }
 
-    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle> {
+    fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
         one(&self.counters.module_loads);
         self.inner.module_load(ptx)
     }

@@ -62,6 +62,11 @@ impl DriverError {
     pub(crate) const OUT_OF_MEMORY: u32 = 2;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const INVALID_DEVICE: u32 = 101;
+    /// The library of the toolkit, made to link with and not to run.
+    pub(crate) const STUB_LIBRARY: u32 = 34;
+    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    /// What this crate answers for a driver that is too old.
+    pub(crate) const TOO_OLD: u32 = 803;
     /// What this crate answers for a symbol that the installed driver lacks.
     pub(crate) const SYMBOL_NOT_FOUND: u32 = 302;
     /// What this crate answers when there is no driver library.
@@ -89,6 +94,11 @@ impl DriverError {
     /// Whether the error ends the use of the device in this process: every later call on it fails.
     pub fn is_sticky(&self) -> bool {
         self.entry().is_some_and(|e| e.2)
+    }
+
+    /// Whether it is of what a kernel did, and nothing else.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        matches!(self.code, 700 | 702 | 710 | 714..=719 | 721)
     }
 
     /// Whether a graph capture forbade the call.

@@ -152,6 +152,20 @@ pub enum KernelCost {
     Nanoseconds(u64),
 }
 
+/// Why a module was not loaded.
+#[derive(Debug)]
+pub(crate) struct PtxError {
+    pub(crate) error: DriverError,
+    /// What the driver's compiler said; often nothing.
+    pub(crate) log: String,
+}
+
+impl From<DriverError> for PtxError {
+    fn from(error: DriverError) -> Self {
+        PtxError { error, log: String::new() }
+    }
+}
+
 /// A kernel launch, as `cuLaunchKernel` takes it, and what a simulator needs beside.
 pub(crate) struct Launch<'a> {
     pub(crate) function: &'a FunctionHandle,
@@ -275,7 +289,7 @@ pub(crate) trait Driver: Send + Sync + 'static {
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()>;
 
     /// `cuModuleLoadData` of PTX text. Waits for running kernels.
-    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle>;
+    fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError>;
     /// `cuModuleUnload`. Waits for running kernels; functions of the module are gone after it.
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()>;
     /// `cuModuleGetFunction`.

@@ -11,7 +11,7 @@ use crate::buffer::{Access, DeviceBuffer, HostBuffer, Mode, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, OpKey};
+use crate::reactor::{Completion, OpKey, Operation};
 
 /// What a copy reads: a [`DeviceBuffer`] or a [`HostBuffer`].
 pub trait CopySource<T>: sealed::Source<T> {}
@@ -151,14 +151,18 @@ impl<T: Pod> HostBuffer<T> {
 }
 
 fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
-    let (name, direction, core) = match (source.memory, target.memory) {
-        (Address::Pinned(_), _) => ("copying to the device", 1, target.core),
-        (_, Address::Pinned(_)) => ("copying to the host", 2, source.core),
-        _ => ("copying on the device", 3, target.core),
-    };
+    const UP: Operation = Operation::other("copying to the device");
+    const DOWN: Operation = Operation::other("copying to the host");
+    const WITHIN: Operation = Operation::other("copying on the device");
+    let (operation, direction, core): (&'static Operation, _, _) =
+        match (source.memory, target.memory) {
+            (Address::Pinned(_), _) => (&UP, 1, target.core),
+            (_, Address::Pinned(_)) => (&DOWN, 2, source.core),
+            _ => (&WITHIN, 3, target.core),
+        };
     if source.len != target.len {
         return Err(Error::LengthMismatch {
-            operation: name,
+            operation: operation.name(),
             source_len: source.len,
             destination_len: target.len,
         });
@@ -172,7 +176,7 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     ];
     // Equal sizes in one direction are expected to take equally long.
     let key = source.bytes as u32 ^ direction << 28;
-    submit(core, OpKey { name, key }, &operands, 1, |driver, stream| {
+    submit(core, OpKey { operation, key }, &operands, 1, |driver, stream| {
         let bytes = source.bytes;
         // SAFETY: both ranges are whole buffers of `bytes` bytes, held alive by their owners until
         // this operation is done (device memory is freed after it in stream order, pinned memory

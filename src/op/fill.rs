@@ -8,10 +8,12 @@ use super::submit::{Operand, Refusal, submit};
 use crate::buffer::{DeviceBuffer, Mode};
 use crate::driver::Fill;
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, OpKey};
+use crate::reactor::{Completion, OpKey, Operation};
 
 /// Driver calls that one fill may take.
 const MOST_CALLS: usize = 16;
+
+const FILL: Operation = Operation::other("filling device memory");
 
 /// Bytes of the widest unit that the driver fills with and that elements of `size` bytes consist of.
 fn widest_unit(size: usize) -> usize {
@@ -43,7 +45,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Err(Error::FillTooWide { element_size: size_of::<T>(), most });
         }
         let operand = Operand::new("self", view.access(Mode::Overwrite));
-        let op = OpKey { name: "filling device memory", key: view.bytes() as u32 ^ 1 << 31 };
+        let op = OpKey { operation: &FILL, key: view.bytes() as u32 ^ 1 << 31 };
         submit(view.core(), op, &[operand], fills.len() as u64, |driver, stream| {
             for (done, fill) in fills.iter().enumerate() {
                 // SAFETY: the rows lie within the buffer (see `fills`), which is freed after this

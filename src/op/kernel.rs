@@ -3,10 +3,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::reactor::Operation;
+
 /// One kernel of a module.
 #[derive(Debug)]
 pub struct KernelDecl {
-    pub(super) name: &'static str,
+    pub(super) operation: Operation,
     pub(super) entry: &'static str,
     /// Bytes of each parameter, in order.
     pub(super) params: &'static [usize],
@@ -17,7 +19,12 @@ pub struct KernelDecl {
 impl KernelDecl {
     /// A kernel called `name` in Rust and `entry` in the PTX, with parameters of these sizes.
     pub const fn new(name: &'static str, entry: &'static str, params: &'static [usize]) -> Self {
-        KernelDecl { name, entry, params, number: OnceLock::new() }
+        let operation = Operation::kernel(name);
+        KernelDecl { operation, entry, params, number: OnceLock::new() }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.operation.name()
     }
 
     /// Small and unique: an index into a device's table.

@@ -69,9 +69,13 @@ impl<T: NoUninit> Parameter for T {}
 // SAFETY: a transparent wrapper of u64, which has no padding and is plain data.
 unsafe impl NoUninit for DevicePtr {}
 
-/// The error of a declaration's condition that does not hold.
-pub fn requirement(kernel: &'static str, condition: &'static str) -> Error {
-    Error::Requirement { kernel, condition }
+/// The error of a declaration's condition that does not hold, with the lengths of the slices given.
+pub fn requirement(
+    kernel: &'static str,
+    condition: &'static str,
+    given: &[(&'static str, usize)],
+) -> Error {
+    Error::Requirement { kernel, condition, given: given.to_vec() }
 }
 
 /// A launch as the attribute macro writes it.
@@ -113,7 +117,8 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     let core = match touched().next().or(call.arguments.first()) {
         Some(argument) => argument.core,
         None => {
-            let frame = current_frame().ok_or(Error::NoCurrentDevice { operation: kernel.name })?;
+            let frame =
+                current_frame().ok_or(Error::NoCurrentDevice { operation: kernel.name() })?;
             scoped = frame.stream.device().core().clone();
             &scoped
         }
@@ -123,10 +128,9 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         return Ok(Completion::ready());
     }
     if call.twin.is_none() && core.driver().info().simulated {
-        let why = "it has no #[twin], which a simulated device runs in its place".into();
-        return Err(Error::KernelUnavailable { kernel: kernel.name, why });
+        return Err(Error::NoTwin { kernel: kernel.name() });
     }
-    let (grid, block) = geometry.checked(kernel.name, call.shared_bytes, core.driver().info())?;
+    let (grid, block) = geometry.checked(kernel.name(), call.shared_bytes, core.driver().info())?;
     let access = |argument: &Argument<'_>| {
         let Access { range, mode } = &argument.operand.access;
         MemAccess { ptr: argument.ptr, bytes: range.len(), writes: mode.writes() }
@@ -134,7 +138,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     let accesses: SmallVec<[MemAccess; 4]> = touched().map(access).collect();
     let launch = Launch {
         function,
-        name: kernel.name,
+        name: kernel.name(),
         grid,
         block,
         shared_bytes: call.shared_bytes,
@@ -144,23 +148,28 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         twin: call.twin,
     };
     let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
-    submit(core, OpKey { name: kernel.name, key }, call.arguments, 1, |driver, stream| {
-        // SAFETY: the caller answers for the parameters and for what the kernel touches; those
-        // buffers are freed after this operation in stream order, and `submit` has ordered it with
-        // all that conflicts. The function's module stays loaded while the device is open.
-        Ok(unsafe { driver.launch(&launch, stream) }?)
-    })
+    submit(
+        core,
+        OpKey { operation: &kernel.operation, key },
+        call.arguments,
+        1,
+        |driver, stream| {
+            // SAFETY: the caller answers for the parameters and for what the kernel touches; those
+            // buffers are freed after this operation in stream order, and `submit` has ordered it with
+            // all that conflicts. The function's module stays loaded while the device is open.
+            Ok(unsafe { driver.launch(&launch, stream) }?)
+        },
+    )
 }
 
 fn function_of<'a>(
     core: &'a DeviceCore,
     kernel: &'static KernelDecl,
 ) -> Result<&'a FunctionHandle> {
-    let unavailable = |why: Arc<str>| Error::KernelUnavailable { kernel: kernel.name, why };
     let functions = core.functions().get().map(|table: &FunctionTable| &table.functions);
     match functions.and_then(|functions| functions.get(kernel.number())) {
-        Some(Ok(function)) => Ok(function),
-        Some(Err(why)) => Err(unavailable(why.clone())),
-        None => Err(unavailable("its module was registered after the device was opened".into())),
+        Some(Some(Ok(function))) => Ok(function),
+        Some(Some(Err(why))) => Err(why.clone()),
+        Some(None) | None => Err(Error::NotLoaded { kernel: kernel.name() }),
     }
 }

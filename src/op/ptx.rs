@@ -8,6 +8,18 @@ pub(super) fn param_sizes(ptx: &str, entry: &str) -> Option<Vec<usize>> {
     params.map(param_size).collect()
 }
 
+/// The names of the kernels in a text.
+pub(super) fn entries(ptx: &str) -> Vec<&str> {
+    let name = |after: &'_ str| after.trim_start().find(|c: char| c.is_whitespace() || c == '(');
+    let after = ptx.split(".entry").skip(1);
+    after.filter_map(|after| Some(&after.trim_start()[..name(after)?])).collect()
+}
+
+/// The number after `.version`, such as `8.0`; `None` where there is none.
+pub(super) fn version(ptx: &str) -> Option<&str> {
+    ptx.split(".version").nth(1)?.split_whitespace().next()
+}
+
 /// What stands between the parentheses after `.entry NAME`.
 fn parameter_list<'a>(ptx: &'a str, entry: &str) -> Option<&'a str> {
     let mut rest = ptx;
@@ -89,5 +101,13 @@ mod tests {
         assert_eq!(param_sizes(TEXT, "bare"), Some(vec![]));
         assert_eq!(param_sizes(TEXT, "wor"), None);
         assert_eq!(param_sizes("", "work"), None);
+    }
+
+    #[test]
+    fn the_version_and_the_names_of_all_kernels_are_found() {
+        assert_eq!(version(TEXT), Some("8.0"));
+        assert_eq!(version("#include"), None);
+        assert_eq!(entries(TEXT), ["work_twice", "work", "bare", "none"]);
+        assert!(entries("").is_empty());
     }
 }

@@ -39,7 +39,7 @@ impl<'a> Operand<'a> {
 }
 
 /// How a driver refused an operation.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// Nothing of it was enqueued.
     Whole(DriverError),
@@ -94,21 +94,30 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
         let enqueued = issue(&mut enqueue, &waits)
             .map_err(Refusal::Whole)
             .and_then(|()| call(enqueue.driver(), enqueue.stream()));
-        let (source, undo): (_, fn(&mut Hazards, Replaced)) = match enqueued {
+        let refusal = match enqueued {
             Ok(()) => {
                 let seq = enqueue.finish(recording, Held::Yes);
                 return Ok(Completion::of_submission(lane, seq));
             }
-            Err(Refusal::Whole(source)) => {
-                enqueue.uncount();
-                (source, Hazards::undo)
+            Err(refusal) => refusal,
+        };
+        let undo = match refusal {
+            Refusal::Whole(_) => {
+                enqueue.withdraw();
+                Hazards::undo
             }
-            Err(Refusal::Rest(source)) => (source, Hazards::undefine),
+            Refusal::Rest(_) => Hazards::undefine,
         };
         for (tracked, replaced) in replaced {
             undo(&mut tracked.lock(), replaced);
         }
-        return Err(core.reactor().refused(op.name, source));
+        let (Refusal::Whole(source) | Refusal::Rest(source)) = refusal;
+        return Err(match core.reactor().refused(op.name(), source) {
+            Error::Refused { operation, source } if matches!(refusal, Refusal::Rest(_)) => {
+                Error::PartlyRefused { operation, source }
+            }
+            error => error,
+        });
     }
 }
 
@@ -120,7 +129,7 @@ fn check_device<'a, O: AsRef<Operand<'a>>>(
     for Operand { tracked, argument, .. } in operands.iter().map(AsRef::as_ref) {
         if let Some(stranger) = tracked.filter(|tracked| tracked.device() != core.number()) {
             return Err(Error::WrongDevice {
-                operation: op.name,
+                operation: op.name(),
                 argument,
                 of: stranger.device(),
                 on: core.number(),
@@ -182,7 +191,7 @@ impl<'a> Records<'a> {
             }
             if let Some(range) = hazards.undefined_in(&operand.access.range) {
                 let buffer = tracked.describe();
-                let (operation, argument) = (op.name, operand.argument);
+                let (operation, argument) = (op.name(), operand.argument);
                 return Err(Error::Uninitialised { operation, argument, buffer, range });
             }
         }

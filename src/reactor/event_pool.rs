@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use super::hook::ErrorHook;
 use crate::driver::{Driver, DriverResult, EventHandle};
-use crate::foreign::contained;
+use crate::error::Error;
 use crate::sync::Mutex;
 
 /// An event out of the pool. It goes back when the last reference is gone, so a recording that
@@ -15,6 +16,7 @@ pub(crate) struct PooledEvent {
     timed: bool,
     pool: Weak<Shelves>,
     driver: Arc<dyn Driver>,
+    hook: ErrorHook,
 }
 
 impl PooledEvent {
@@ -35,18 +37,27 @@ impl Drop for PooledEvent {
         let handle = std::mem::take(&mut self.handle);
         match self.pool.upgrade() {
             Some(shelves) if !self.timed => shelves.handles.lock().push(handle),
-            _ => {
-                if let Err(error) = self.driver.event_destroy(handle) {
-                    contained(|| tracing::debug!(%error, "an event could not be destroyed"));
-                }
-            }
+            _ => destroy(&*self.driver, &self.hook, handle),
         }
+    }
+}
+
+/// On a lost device nothing is destroyed; what made it lost is told elsewhere.
+fn destroy(driver: &dyn Driver, hook: &ErrorHook, handle: EventHandle) {
+    let what = format!("event {:#x}", handle.raw());
+    match driver.event_destroy(handle) {
+        Err(source) if !source.is_sticky() => {
+            let why = Error::Refused { operation: "destroying an event", source };
+            hook.not_released(|| what, why);
+        }
+        _ => {}
     }
 }
 
 /// The events of one device.
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
+    hook: ErrorHook,
     shelves: Arc<Shelves>,
 }
 
@@ -59,12 +70,16 @@ struct Shelves {
 
 impl EventPool {
     /// A pool with `count` events in it.
-    pub(super) fn new(driver: Arc<dyn Driver>, count: usize) -> DriverResult<Self> {
+    pub(super) fn new(
+        driver: Arc<dyn Driver>,
+        hook: ErrorHook,
+        count: usize,
+    ) -> DriverResult<Self> {
         let shelves = Arc::new(Shelves {
             ready: Mutex::new(Vec::with_capacity(count)),
             handles: Mutex::new(Vec::new()),
         });
-        let pool = EventPool { driver, shelves };
+        let pool = EventPool { driver, hook, shelves };
         for _ in 0..count {
             let event = pool.wrap(pool.driver.event_create(false)?, false);
             pool.give_back(event);
@@ -102,6 +117,7 @@ impl EventPool {
             timed,
             pool: Arc::downgrade(&self.shelves),
             driver: self.driver.clone(),
+            hook: self.hook.clone(),
         })
     }
 }
@@ -110,9 +126,7 @@ impl Drop for EventPool {
     fn drop(&mut self) {
         // References still out destroy their event themselves: the shelves are gone by then.
         for handle in std::mem::take(&mut *self.shelves.handles.lock()) {
-            if let Err(error) = self.driver.event_destroy(handle) {
-                contained(|| tracing::debug!(%error, "an event could not be destroyed"));
-            }
+            destroy(&*self.driver, &self.hook, handle);
         }
     }
 }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::backoff::{Estimate, next_look};
 use super::event_pool::EventRef;
 use super::frontier::Frontier;
+use super::in_flight::{Names, Operation};
 use super::submit::Submit;
 use super::thread::Reactor;
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::Error;
-use crate::foreign::contained;
 use crate::sync::Mutex;
 
 /// Names a lane in this process: the device's number above, the lane's within it below.
@@ -76,6 +76,8 @@ pub(crate) struct Lane {
     pub(super) uncounted: AtomicU64,
     /// How many places in the queue the operation takes that was last refused for want of them.
     pub(super) wanted: AtomicU64,
+    /// What the tickets are called. Written under `submit` only.
+    pub(super) names: Names,
     /// An event was recorded after every ticket up to here. Grows under `submit` only.
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
@@ -107,6 +109,7 @@ impl Lane {
             done: AtomicU64::new(0),
             uncounted: AtomicU64::new(0),
             wanted: AtomicU64::new(1),
+            names: Names::new(),
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
             record_wanted: AtomicBool::new(false),
@@ -179,6 +182,13 @@ impl Lane {
     /// Tickets given out and not known to be finished, whether they name anything or not.
     pub(crate) fn in_flight(&self) -> u64 {
         self.submitted().saturating_sub(self.done.load(Acquire))
+    }
+
+    /// The operations not known to be finished, oldest first, with their tickets: those whose
+    /// names are still known. Takes no lock; what is enqueued meanwhile may be in it or not.
+    pub(super) fn named_in_flight(&self) -> impl Iterator<Item = (u64, &'static Operation)> {
+        let (newest, done) = (self.submitted(), self.done.load(Acquire));
+        (done + 1..=newest).filter_map(move |seq| Some((seq, self.names.get(seq, newest)?)))
     }
 
     /// A future of ticket `seq`, for one who was not given it by the submission.
@@ -298,7 +308,7 @@ impl Lane {
         let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
         let before = self.transient.fetch_add(1, Relaxed);
         if error.is_sticky() || !passes && before >= PATIENCE {
-            self.reactor.fail(error, None);
+            self.reactor.fail(error);
         } else if before == 0 {
             self.reactor.note_transient(error);
         }
@@ -376,8 +386,10 @@ impl fmt::Debug for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let stream = std::mem::take(&mut self.stream);
-        if let Err(error) = self.driver().stream_destroy(stream) {
-            contained(|| tracing::debug!(%error, "a stream could not be destroyed"));
+        if let Err(source) = self.driver().stream_destroy(stream) {
+            let error = self.reactor.refused("destroying a stream", source);
+            self.reactor.hook().not_released(|| format!("stream {}", self.describe()), error);
+            self.reactor.announce();
         }
     }
 }

@@ -8,6 +8,8 @@ mod backoff;
 mod completion;
 mod event_pool;
 mod frontier;
+mod hook;
+mod in_flight;
 mod lane;
 mod local;
 mod probe;
@@ -18,6 +20,8 @@ mod waiters;
 
 pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
+pub(crate) use hook::ErrorHook;
+pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::block_on_thread;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::Ticket;
 use super::event_pool::EventRef;
+use super::in_flight::Operation;
 use super::lane::{Lane, LaneId, has_room};
 use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
@@ -23,9 +24,20 @@ const SWEEP_ABOVE: u64 = 32 * CHECKPOINT;
 /// What an operation is called, and what to remember its duration under.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpKey {
-    pub(crate) name: &'static str,
+    pub(crate) operation: &'static Operation,
     /// Operations of equal key are expected to take equally long.
     pub(crate) key: u32,
+}
+
+impl OpKey {
+    /// Of an operation whose duration tells nothing about others.
+    pub(crate) const fn of(operation: &'static Operation) -> Self {
+        OpKey { operation, key: 0 }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.operation.name()
+    }
 }
 
 /// When the event after an operation is to be recorded, besides when someone waits for it.
@@ -114,7 +126,8 @@ impl Lane {
         self.sweep(0);
         let mut enqueue = self.lock(op, 1)?;
         enqueue.take_ticket();
-        enqueue.uncount();
+        // Not work of the device's: nothing that could fail there.
+        enqueue.withdraw();
         Ok(enqueue)
     }
 
@@ -124,7 +137,7 @@ impl Lane {
         self: &Arc<Self>,
         timed: bool,
     ) -> Result<(u64, Option<EventRef>), Error> {
-        const RECORD: OpKey = OpKey { name: "recording an event", key: 0 };
+        const RECORD: OpKey = OpKey::of(&Operation::other("recording an event"));
         if timed {
             let mut enqueue = self.enqueue(RECORD, 1)?;
             let seq = enqueue.take_ticket().seq;
@@ -133,8 +146,8 @@ impl Lane {
             return match event {
                 Ok(event) => Ok((seq, Some(event))),
                 Err(error) => {
-                    enqueue.uncount();
-                    Err(self.reactor.refused(RECORD.name, error))
+                    enqueue.withdraw();
+                    Err(self.reactor.refused(RECORD.name(), error))
                 }
             };
         }
@@ -194,15 +207,22 @@ impl<'l> Enqueue<'l> {
     /// the ticket holds whether the driver takes the operation or not, since an event recorded
     /// after a ticket that names nothing is merely later than needed.
     pub(crate) fn take_ticket(&mut self) -> Ticket {
-        self.lane.0.submitted.store(self.seq, Release);
-        self.lane.0.ticket(self.seq)
+        let lane = self.lane.0;
+        for seq in self.seq + 1 - self.calls..self.seq {
+            lane.names.set(seq, None);
+        }
+        lane.names.set(self.seq, Some(self.op.operation));
+        lane.submitted.store(self.seq, Release);
+        lane.ticket(self.seq)
     }
 
-    /// The operation has no place in the driver's queue: it was refused, or is of a kind that takes
-    /// none.
-    pub(crate) fn uncount(&mut self) {
+    /// The tickets name no work, and have no place in the driver's queue: the operation was refused,
+    /// or is of a kind that takes none.
+    pub(crate) fn withdraw(&mut self) {
+        let lane = self.lane.0;
+        lane.names.set(self.seq, None);
         self.submit.uncounted.extend(self.seq + 1 - self.calls..=self.seq);
-        self.lane.0.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
+        lane.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
     }
 
     /// The lane, within which the order of tickets is the stream's.
@@ -265,7 +285,7 @@ impl<'l> Enqueue<'l> {
                 || lane.tail_held.load(Acquire) == submitted
                 || submitted - recorded >= CHECKPOINT);
         if due && let Err(error) = lane.record_locked(&mut self.submit) {
-            return Err(lane.reactor.refused(self.op.name, error));
+            return Err(lane.reactor.refused(self.op.name(), error));
         }
         self.submit.record_before_next = false;
         Ok(())

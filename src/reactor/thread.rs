@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::event_pool::EventPool;
+use super::hook::ErrorHook;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
 use super::waiters::wake_all;
 use crate::driver::{Driver, DriverError, DriverResult};
-use crate::error::{DeviceFailure, Error};
+use crate::error::{DeviceFailure, Error, InFlight};
 use crate::foreign::contained;
 use crate::sync::{Condvar, Mutex};
 
@@ -25,6 +26,7 @@ pub(crate) struct ReactorOptions {
     pub(crate) device: u32,
     /// How long the first poll of a completion may spin; zero: not at all.
     pub(crate) inline_spin: Duration,
+    pub(crate) hook: ErrorHook,
 }
 
 /// A device's events, its waiting and its fate.
@@ -34,14 +36,24 @@ pub(crate) struct Reactor {
     events: EventPool,
     /// Set once, when the device is lost.
     failure: OnceLock<Arc<DeviceFailure>>,
-    /// There is something to announce: the failure is set and those who wait are not told yet, or
-    /// `transient` is.
+    /// There is something in `news`.
     unannounced: AtomicBool,
-    /// An error that may pass by itself, to be logged.
-    transient: Mutex<Option<DriverError>>,
-    /// All lanes ever opened, to wake their waiters when the device is lost.
+    /// Leaf lock.
+    news: Mutex<News>,
+    /// All lanes ever opened. Leaf lock.
     lanes: Mutex<Vec<Weak<Lane>>>,
     inbox: Arc<Inbox>,
+}
+
+/// What was met under locks, for the next [`Reactor::announce`].
+#[derive(Default)]
+struct News {
+    /// The device is lost.
+    failure: Option<Arc<DeviceFailure>>,
+    /// Lanes whose waiters are to be told so.
+    lanes: Vec<Arc<Lane>>,
+    /// An error that may pass by itself.
+    transient: Option<DriverError>,
 }
 
 /// Where lanes are handed to the thread.
@@ -65,12 +77,12 @@ struct InboxState {
 impl Reactor {
     pub(crate) fn new(driver: Arc<dyn Driver>, options: ReactorOptions) -> DriverResult<Arc<Self>> {
         Ok(Arc::new(Reactor {
-            events: EventPool::new(driver.clone(), EVENTS_IN_ADVANCE)?,
+            events: EventPool::new(driver.clone(), options.hook.clone(), EVENTS_IN_ADVANCE)?,
             driver,
             options,
             failure: OnceLock::new(),
             unannounced: AtomicBool::new(false),
-            transient: Mutex::new(None),
+            news: Mutex::default(),
             lanes: Mutex::new(Vec::new()),
             inbox: Arc::default(),
         }))
@@ -82,6 +94,10 @@ impl Reactor {
 
     pub(super) fn options(&self) -> &ReactorOptions {
         &self.options
+    }
+
+    pub(crate) fn hook(&self) -> &ErrorHook {
+        &self.options.hook
     }
 
     pub(super) fn events(&self) -> &EventPool {
@@ -103,17 +119,29 @@ impl Reactor {
     }
 
     /// The device is lost. Those who wait are told by the [`Reactor::announce`] that the caller
-    /// lets follow once it holds no lock.
-    pub(crate) fn fail(&self, source: DriverError, operation: Option<&'static str>) {
-        let failure = DeviceFailure { device: self.options.device, operation, source };
-        if self.failure.set(Arc::new(failure)).is_ok() {
-            self.unannounced.store(true, Release);
+    /// lets follow once it holds no lock. Takes leaf locks only.
+    pub(crate) fn fail(&self, source: DriverError) {
+        if self.failure.get().is_some() {
+            return;
         }
+        let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
+        let suspects = suspects(&lanes, source);
+        let failure = Arc::new(DeviceFailure::new(self.options.device, source, suspects));
+        // Before the lanes are handed over: who registers after their waiters were taken out sees it.
+        let first = self.failure.set(failure.clone()).is_ok();
+        let mut news = self.news.lock();
+        if first {
+            news.failure = Some(failure);
+        }
+        // Those of a second thread too: a lane is not to be dropped under the caller's locks.
+        news.lanes.extend(lanes);
+        drop(news);
+        self.unannounced.store(true, Release);
     }
 
     /// An error that may pass by itself, to be logged by the next [`Reactor::announce`].
     pub(super) fn note_transient(&self, error: DriverError) {
-        *self.transient.lock() = Some(error);
+        self.news.lock().transient = Some(error);
         self.unannounced.store(true, Release);
     }
 
@@ -123,14 +151,13 @@ impl Reactor {
         if !self.unannounced.load(Relaxed) || !self.unannounced.swap(false, AcqRel) {
             return;
         }
-        if let Some(failure) = self.failure.get() {
-            let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
-            for lane in lanes {
-                wake_all(lane.take_waiters(u64::MAX));
-            }
-            contained(|| tracing::error!(%failure, "device lost"));
+        let News { failure, lanes, transient } = std::mem::take(&mut *self.news.lock());
+        for lane in lanes {
+            wake_all(lane.take_waiters(u64::MAX));
         }
-        let transient = self.transient.lock().take();
+        if let Some(failure) = failure {
+            self.options.hook.tell(&Error::DeviceLost(failure));
+        }
         if let Some(error) = transient {
             let what = "asking a stream for its progress failed; trying again";
             contained(|| tracing::warn!(%error, "{what}"));
@@ -141,7 +168,7 @@ impl Reactor {
     pub(crate) fn refused(&self, operation: &'static str, source: DriverError) -> Error {
         if source.is_sticky() {
             // It came from earlier work: this call is only the first to hear of it.
-            self.fail(source, None);
+            self.fail(source);
             if let Err(lost) = self.check() {
                 return lost;
             }
@@ -182,6 +209,23 @@ impl Reactor {
         })?;
         Ok(())
     }
+}
+
+/// The operations one of which can have failed, the oldest of each lane first.
+fn suspects(lanes: &[Arc<Lane>], source: DriverError) -> Vec<InFlight> {
+    let mut found = Vec::new();
+    for lane in lanes {
+        let operations = lane.named_in_flight().enumerate();
+        found.extend(operations.map(|(rank, (seq, operation))| {
+            let told = InFlight::new(operation.name(), lane.id().index(), seq);
+            (rank, operation.is_kernel(), told)
+        }));
+    }
+    if source.is_of_kernel() && found.iter().any(|(_, is_kernel, _)| *is_kernel) {
+        found.retain(|(_, is_kernel, _)| *is_kernel);
+    }
+    found.sort_by_key(|(rank, _, told)| (*rank, told.stream));
+    found.into_iter().map(|(_, _, told)| told).collect()
 }
 
 impl Drop for Reactor {

@@ -109,6 +109,67 @@ fn a_lost_device_refuses_everything_and_says_why() -> Result<()> {
     Ok(())
 }
 
+/// The failure that a wait ends with.
+fn failure_of<T>(result: Result<T>) -> Arc<headwater::DeviceFailure> {
+    match result {
+        Err(Error::DeviceLost(failure)) => failure,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it did not fail"),
+    }
+}
+
+#[test]
+fn the_kernel_that_failed_is_named_with_its_stream_where_no_other_was_in_flight() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let mut pinned = pinned_buffer(&device, &[0u32; 64]);
+    let finished = increment(&mut y)?;
+    sim(&device).run_all();
+    wait(finished)?;
+    // What is copied or filled meanwhile runs no code that could do such a thing.
+    y.copy_to(&mut pinned)?;
+    device.stream().in_scope(|| y.fill(1))?;
+    let stream = device.stream();
+    let failing = stream.in_scope(|| fail(&mut x))?;
+    let copied = stream.in_scope(|| x.copy_to(&mut pinned))?;
+    sim(&device).run_all();
+    for wait_for in [failing, copied] {
+        let failure = failure_of(wait(wait_for));
+        let operation = failure.operation().expect("one kernel was in flight");
+        assert_eq!((operation.operation, operation.number), ("fail", 1));
+        assert!(format!("{stream:?}").contains(&format!("number: {}", operation.stream)));
+        let message = failure.to_string();
+        let named = format!("`fail` on stream {} failed", operation.stream);
+        assert!(message.contains(&named), "{message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn where_several_kernels_were_in_flight_all_are_listed_the_oldest_of_each_stream_first()
+-> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let (a, b) = (device.stream(), device.stream());
+    let mut ended = increment(&mut y)?;
+    sim(&device).run_all();
+    until("it is known to be finished", || poll_once(&mut ended).is_ready());
+    a.in_scope(|| fail(&mut x))?;
+    a.in_scope(|| increment(&mut x))?;
+    b.in_scope(|| increment(&mut y))?;
+    let last = b.in_scope(|| fail(&mut y))?;
+    sim(&device).step_stream(a.as_raw());
+    let failure = failure_of(wait(last));
+    assert_eq!(failure.operation(), None);
+    let suspects: Vec<_> = failure.suspects.iter().map(|s| (s.operation, s.number)).collect();
+    assert_eq!(suspects, [("fail", 1), ("increment", 1), ("increment", 2), ("fail", 2)]);
+    let message = failure.to_string();
+    assert!(message.contains("one of `fail` on stream "), "{message}");
+    Ok(())
+}
+
 #[test]
 fn what_had_run_before_the_failure_had_run() -> Result<()> {
     let device = stepped();

@@ -17,7 +17,7 @@ use cudarc::driver::sys::{CUmemoryPool, CUmodule, CUstream};
 use crate::driver::{DriverError, DriverResult};
 
 /// CUDA 12.0, the oldest driver this crate works with.
-pub(super) const MINIMUM_VERSION: c_int = 12_000;
+pub(crate) const MINIMUM_VERSION: u32 = 12_000;
 
 macro_rules! api {
     ($($call:ident = $symbol:ident($($arg:ident: $ty:ty),*);)*) => {
@@ -162,37 +162,31 @@ impl Api {
         if let Some(api) = LOADED.get() {
             return Ok(api);
         }
-        // SAFETY: opens the library by CUDA's names for it and closes it again; libcuda's
-        // initialisers ask nothing of the process.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(DriverError::new("dlopen(libcuda)", DriverError::NO_LIBRARY));
+        // Before the other symbols, since an old driver lacks some of them and should be called old.
+        if installed_version()? < MINIMUM_VERSION {
+            return Err(DriverError::new(GET_VERSION, DriverError::TOO_OLD));
         }
-        // SAFETY: the library is present.
-        let api = unsafe {
-            // Before the other symbols, since an old driver lacks some of them and should be
-            // called old.
-            require_minimum(symbol("cuDriverGetVersion")?)?;
-            Api::look_up()?
-        };
+        // SAFETY: the library is present: it said its version.
+        let api = unsafe { Api::look_up() }?;
         Ok(LOADED.get_or_init(|| api))
     }
 }
 
-/// # Safety
-/// `get_version` is `cuDriverGetVersion`.
-unsafe fn require_minimum(
-    get_version: unsafe extern "C" fn(*mut c_int) -> u32,
-) -> DriverResult<()> {
-    const CALL: &str = "cuDriverGetVersion";
-    let mut version = 0;
-    // SAFETY: `version` outlives the call, which needs no initialised driver.
-    check(CALL, unsafe { get_version(&mut version) })?;
-    if version < MINIMUM_VERSION {
-        tracing::error!(version, minimum = MINIMUM_VERSION, "the CUDA driver is too old");
-        let mismatch = sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-        return Err(DriverError::new(CALL, mismatch as u32));
+const GET_VERSION: &str = "cuDriverGetVersion";
+
+/// The CUDA version that the library supports, as 1000 * major + 10 * minor, however old it is.
+pub(crate) fn installed_version() -> DriverResult<u32> {
+    type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
+    // SAFETY: opens the library by CUDA's names for it and closes it again; libcuda's
+    // initialisers ask nothing of the process.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DriverError::new("dlopen(libcuda)", DriverError::NO_LIBRARY));
     }
-    Ok(())
+    let mut version = 0;
+    // SAFETY: the library is present, the function is of that type and needs no initialised driver,
+    // and `version` outlives the call.
+    check(GET_VERSION, unsafe { symbol::<GetVersion>(GET_VERSION)?(&mut version) })?;
+    Ok(u32::try_from(version).unwrap_or(0))
 }
 
 #[inline]

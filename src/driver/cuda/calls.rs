@@ -17,7 +17,7 @@ use super::context::{ENQUEUE, RARE};
 use super::module;
 use crate::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
-    Launch, ModuleHandle, StreamHandle,
+    Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
@@ -227,7 +227,7 @@ impl Driver for Cuda {
         }
     }
 
-    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle> {
+    fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
         let _current = self.context.enter(RARE)?;
         Ok(ModuleHandle::new(to_raw(module::load(self.api(), ptx)?)))
     }

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use self::api::Api;
+pub(crate) use self::api::{MINIMUM_VERSION, installed_version};
 use self::context::Context;
 use self::pool::Pool;
 use super::{DeviceInfo, Driver, DriverResult};

@@ -1,4 +1,4 @@
-//! Loading PTX, with the compiler's words in the log when it refuses.
+//! Loading PTX, with the compiler's words when it refuses.
 
 #![allow(unsafe_code)]
 
@@ -8,13 +8,13 @@ use std::ptr;
 use cudarc::driver::sys::{CUjit_option, CUmodule};
 
 use super::api::Api;
-use crate::driver::DriverResult;
+use crate::driver::PtxError;
 
 /// Bytes of the JIT compiler's error log that are kept.
 const LOG_BYTES: usize = 8 * 1024;
 
 /// `cuModuleLoadDataEx`; wants the context current.
-pub(super) fn load(api: &Api, ptx: &CStr) -> DriverResult<CUmodule> {
+pub(super) fn load(api: &Api, ptx: &CStr) -> Result<CUmodule, PtxError> {
     let mut log = vec![0_u8; LOG_BYTES];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -33,11 +33,10 @@ pub(super) fn load(api: &Api, ptx: &CStr) -> DriverResult<CUmodule> {
             values.as_mut_ptr(),
         )
     };
-    if let Err(error) = loaded {
-        let log = text(&log);
-        tracing::error!(%error, log, "the driver refused the PTX");
+    match loaded {
+        Ok(()) => Ok(module),
+        Err(error) => Err(PtxError { error, log: text(&log).to_owned() }),
     }
-    loaded.map(|()| module)
 }
 
 /// The log up to its NUL, without the white space around it.

@@ -16,7 +16,7 @@ use super::timeline::{Share, SimEngine};
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
-    Launch, ModuleHandle, StreamHandle,
+    Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
 const INVALID_PTX: u32 = 218;
@@ -339,10 +339,10 @@ impl Driver for SimDriver {
         self.submit(entered, stream, work, copy_facts(SimOpKind::Fill, bytes, &self.cost))
     }
 
-    fn module_load(&self, ptx: &CStr) -> DriverResult<ModuleHandle> {
+    fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
         let mut entered = self.enter("cuModuleLoadData")?;
         let Some(kernels) = ptx.to_str().ok().and_then(kernels_of) else {
-            return Err(entered.error(INVALID_PTX));
+            return Err(entered.error(INVALID_PTX).into());
         };
         let id = entered.state.number();
         entered.state.modules.load(id, kernels);
