@@ -20,7 +20,7 @@ unsafe extern "C" {
     #[launch(items = x.len(), block = 256, entry = "increment")]
     #[args(x, x.len() as u32)]
     #[twin(fail_on_host)]
-    safe fn fail(x: &mut [u32]);
+    pub(crate) safe fn fail(x: &mut [u32]);
 }
 
 fn fail_on_host(_: &mut [u32]) {
@@ -110,7 +110,7 @@ fn a_lost_device_refuses_everything_and_says_why() -> Result<()> {
 }
 
 /// The failure that a wait ends with.
-fn failure_of<T>(result: Result<T>) -> Arc<headwater::DeviceFailure> {
+pub(crate) fn failure_of<T>(result: Result<T>) -> Arc<headwater::DeviceFailure> {
     match result {
         Err(Error::DeviceLost(failure)) => failure,
         Err(other) => panic!("{other:?}"),

@@ -18,6 +18,7 @@ mod lost;
 mod operations;
 mod order;
 mod programs;
+mod public_faults;
 mod queue;
 mod streams;
 mod threads;
