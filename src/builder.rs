@@ -1,10 +1,10 @@
-//! Opening a device.
+//! Listing the devices there are, and opening one.
 
 use std::time::Duration;
 
 use crate::device::{Backend, Device, DeviceOptions};
-use crate::driver::Counted;
 use crate::driver::sim::{self, SimOptions};
+use crate::driver::{Counted, DeviceInfo};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::reactor::ErrorHook;
@@ -85,6 +85,21 @@ impl Device {
             hook: ErrorHook::default(),
         }
     }
+}
+
+/// What each CUDA device says of itself that the process can see, by ordinal: all of them, or those
+/// that `CUDA_VISIBLE_DEVICES` names. None where there is a driver and no device.
+///
+/// Opens none and makes no context, which would take hundreds of megabytes on each for as long as
+/// the process lives: `priorities`, which needs one, is `None`. The first call loads the driver and
+/// initialises it (`cuInit`).
+///
+/// # Errors
+///
+/// [`Error::NoDriver`]; [`Error::FeatureMissing`] without the `cuda` feature; [`Error::Refused`]
+/// where one of the devices does not answer, which the log names: a list is whole or it is none.
+pub fn visible_devices() -> Result<Vec<DeviceInfo>> {
+    visible_cuda()
 }
 
 impl DeviceBuilder {
@@ -233,6 +248,21 @@ fn env<T>(
             Err(Error::BadSetting { name, given, allowed })
         }
     }
+}
+
+#[cfg(feature = "cuda")]
+fn visible_cuda() -> Result<Vec<DeviceInfo>> {
+    use crate::driver::{DriverError, cuda};
+
+    cuda::visible().map_err(|source| match source.code() {
+        DriverError::NO_LIBRARY => Error::NoDriver(source),
+        _ => Error::Refused { operation: "listing the CUDA devices", source },
+    })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn visible_cuda() -> Result<Vec<DeviceInfo>> {
+    Err(Error::FeatureMissing("cuda"))
 }
 
 #[cfg(feature = "cuda")]

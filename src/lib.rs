@@ -46,7 +46,8 @@
 //! # Where things are
 //!
 //! - [`Device`]: opened by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or a
-//!   [`DeviceBuilder`]; makes buffers and streams.
+//!   [`DeviceBuilder`]; makes buffers and streams. [`visible_devices`] lists those there are
+//!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
 //!   [`HostMut`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
@@ -93,7 +94,7 @@ mod task;
 pub use buffer::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, Read, Write,
 };
-pub use builder::DeviceBuilder;
+pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
 pub use driver::{DeviceInfo, DriverCalls, DriverError};

@@ -33,9 +33,9 @@ impl Lanes {
         Ok(self.slots[index].get_or_init(|| lane).clone())
     }
 
-    /// (least urgent, most urgent).
+    /// (least urgent, most urgent): known, since the device is opened.
     pub(super) fn priorities(&self) -> (i32, i32) {
-        self.reactor.driver().info().priorities
+        self.reactor.driver().info().priorities.unwrap_or_default()
     }
 
     pub(super) fn at(&self, index: usize) -> Option<&Arc<Lane>> {

@@ -77,7 +77,7 @@ impl Stream {
     }
 
     pub(super) fn shared(core: &Arc<DeviceCore>, lane: Arc<Lane>) -> Stream {
-        let (least, most) = core.driver().info().priorities;
+        let (least, most) = core.lanes.priorities();
         let urgent = lane.priority() == most && most != least;
         let priority = if urgent { Priority::High } else { Priority::Normal };
         let options = StreamOptions::new().priority(priority);

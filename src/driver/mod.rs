@@ -106,8 +106,16 @@ pub struct DeviceInfo {
     pub max_block: [u32; 3],
     /// Bytes of dynamic shared memory a block may have without opting in to more.
     pub max_shared_bytes: u32,
-    /// Stream priorities: (least urgent, most urgent); a lower number is more urgent.
-    pub priorities: (i32, i32),
+    /// `cuCtxGetStreamPriorityRange`: (least urgent, most urgent); a lower number is more urgent.
+    /// Needs a context, so it is known of devices that were opened and `None` of others.
+    pub priorities: Option<(i32, i32)>,
+    /// `cuDeviceCanAccessPeer`: ordinals of the visible devices whose memory this one can reach.
+    pub peers: Vec<usize>,
+    /// Hardware queues that CUDA is asked to deal its streams to: `CUDA_DEVICE_MAX_CONNECTIONS`, at
+    /// most 32, or CUDA's default of 8. With more, more small kernels run at once, and waiting costs
+    /// more. CUDA has no call that tells, and reads the variable once: set it before the process
+    /// starts. 32 on a simulated device, whose streams share nothing.
+    pub hardware_queues: u32,
     /// CUDA version the driver supports, as 1000 * major + 10 * minor; 0 on a simulated device.
     pub driver_version: u32,
 }

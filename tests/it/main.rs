@@ -24,4 +24,5 @@ mod streams;
 mod threads;
 mod twins;
 mod types;
+mod visible;
 mod waiters;

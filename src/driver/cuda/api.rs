@@ -67,6 +67,9 @@ api! {
     cuDeviceGetAttribute = cuDeviceGetAttribute(
         value: *mut c_int, attribute: sys::CUdevice_attribute, device: CUdevice
     );
+    cuDeviceCanAccessPeer = cuDeviceCanAccessPeer(
+        can: *mut c_int, device: CUdevice, peer: CUdevice
+    );
 
     cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuCtxGetCurrent = cuCtxGetCurrent(context: *mut CUcontext);

@@ -8,7 +8,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::api::Api;
-use crate::driver::{DriverError, DriverResult};
+use crate::driver::DriverResult;
 use crate::foreign::contained;
 
 /// What a driver call wants of the calling thread's current context.
@@ -52,16 +52,10 @@ impl Context {
     /// `cuDevicePrimaryCtxRetain`, leaving the thread's current context as it is. (cudarc's
     /// `CudaContext` makes its context current when created and when dropped, and keeps an error
     /// slot that unrelated calls answer from.)
-    pub(super) fn retain(api: &'static Api, ordinal: usize) -> DriverResult<Self> {
-        let ordinal = i32::try_from(ordinal)
-            .map_err(|_| DriverError::new("cuDeviceGet", DriverError::INVALID_DEVICE))?;
-        let (mut device, mut raw) = (0, ptr::null_mut());
-        // SAFETY: both pointers are to locals that outlive the calls; `device` is one that the
-        // first call made.
-        unsafe {
-            api.cuDeviceGet(&mut device, ordinal)?;
-            api.cuDevicePrimaryCtxRetain(&mut raw, device)?;
-        }
+    pub(super) fn retain(api: &'static Api, device: CUdevice) -> DriverResult<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` outlives the call, which refuses what is no device.
+        unsafe { api.cuDevicePrimaryCtxRetain(&mut raw, device) }?;
         Ok(Context { api, device, raw })
     }
 

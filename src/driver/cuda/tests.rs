@@ -10,7 +10,7 @@ use std::ptr;
 use self::stub::{OUTCOME, Stub};
 use super::api::{Api, SYMBOLS};
 use super::module::text;
-use super::{device_count, open};
+use super::{device_count, info, open, visible};
 use crate::driver::{DriverError, DriverResult};
 
 mod stub;
@@ -129,6 +129,72 @@ fn stub_child_contexts() {
             &format!("; stream {stream}, event {}, query {query}, {}", outcome(event), current());
     }
     println!("{OUTCOME}{said}");
+}
+
+/// The stub's devices have no context to give: opening one fails.
+#[test]
+fn devices_are_listed_without_a_context() {
+    let stub = Stub::new(12_000).answering("cuDevicePrimaryCtxRetain", 2);
+    let expected = "0 stub 100 bytes, capability 75.76, 40 engines, peers [1], driver 12000, None; \
+                    1 stub 101 bytes, capability 75.76, 40 engines, peers [], driver 12000, None; \
+                    open cuDevicePrimaryCtxRetain 2";
+    stub.expect("visible", "stub_child_visible", expected);
+}
+
+#[test]
+fn where_there_is_no_device_none_is_listed() {
+    let stub = Stub::new(12_000).answering("cuInit", 100);
+    stub.expect("none", "stub_child_visible", "open cuInit 100");
+}
+
+#[test]
+fn a_device_that_does_not_answer_leaves_no_half_a_list() {
+    let stub = Stub::new(12_000).answering("cuDeviceGetAttribute", 999);
+    stub.expect("dumb", "stub_child_visible", "cuDeviceGetAttribute 999");
+}
+
+#[test]
+fn a_device_that_cannot_be_asked_for_its_peers_has_none() {
+    let stub = Stub::new(12_000).answering("cuDeviceCanAccessPeer", 101);
+    stub.expect("peers", "stub_child_peers", "[[], []], open Ok");
+}
+
+#[test]
+#[ignore = "the child process of other tests"]
+fn stub_child_visible() {
+    let said = match visible() {
+        Ok(visible) => {
+            let told = visible.iter().map(|info| {
+                let (major, minor) = info.compute_capability;
+                format!(
+                    "{} {} {} bytes, capability {major}.{minor}, {} engines, peers {:?}, driver {}, {:?}; ",
+                    info.ordinal,
+                    info.name,
+                    info.total_memory,
+                    info.copy_engines,
+                    info.peers,
+                    info.driver_version,
+                    info.priorities,
+                )
+            });
+            told.collect::<String>() + "open " + &outcome(open(0))
+        }
+        Err(error) => outcome::<()>(Err(error)),
+    };
+    println!("{OUTCOME}{said}");
+}
+
+#[test]
+#[ignore = "the child process of another test"]
+fn stub_child_peers() {
+    let peers: Vec<_> = visible().unwrap().into_iter().map(|info| info.peers).collect();
+    println!("{OUTCOME}{peers:?}, open {}", outcome(open(0)));
+}
+
+#[test]
+fn hardware_queues_are_what_the_environment_asks_for_within_cudas_bounds() {
+    let queues = [None, Some(""), Some("many"), Some("0"), Some("1"), Some(" 16 "), Some("33")];
+    assert_eq!(queues.map(info::hardware_queues), [8, 8, 8, 8, 1, 16, 32]);
 }
 
 /// Expects the same from [`device_count`] and [`open`].

@@ -46,7 +46,9 @@ pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
         max_grid: [i32::MAX as u32, 65_535, 65_535],
         max_block: [1_024, 1_024, 64],
         max_shared_bytes: 49_152,
-        priorities: (0, -5),
+        priorities: Some((0, -5)),
+        peers: Vec::new(),
+        hardware_queues: 32,
         driver_version: 0,
     };
     let simulator = Simulator::new(Arc::clone(&machine));

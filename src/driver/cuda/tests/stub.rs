@@ -10,7 +10,8 @@ use super::super::api::SYMBOLS;
 pub(super) const OUTCOME: &str = "outcome: ";
 
 /// A driver library whose functions answer a code and keep track of the current context (of one
-/// thread); its devices' primary context is 0x10.
+/// thread). It has two devices, of which only the first reaches the other; their primary context is
+/// 0x10, and every attribute of theirs is its own number.
 pub(super) struct Stub {
     version: i32,
     missing: Vec<&'static str>,
@@ -41,6 +42,16 @@ impl Stub {
             let version = self.version;
             let (params, body) = match *symbol {
                 "cuDriverGetVersion" => ("v: *mut i32", format!("*v = {version};")),
+                "cuDeviceGetCount" => ("n: *mut i32", "*n = 2;".into()),
+                "cuDeviceGet" => ("d: *mut i32, n: i32", "*d = n + 100;".into()),
+                "cuDeviceGetName" => {
+                    ("n: *mut [u8; 5], _l: i32, _d: i32", "*n = *b\"stub\\0\";".into())
+                }
+                "cuDeviceTotalMem_v2" => ("b: *mut usize, d: i32", "*b = d as usize;".into()),
+                "cuDeviceGetAttribute" => ("v: *mut i32, a: i32, _d: i32", "*v = a;".into()),
+                "cuDeviceCanAccessPeer" => {
+                    ("c: *mut i32, d: i32, p: i32", "*c = i32::from((d, p) == (100, 101));".into())
+                }
                 "cuDevicePrimaryCtxRetain" => ("c: *mut usize, _d: i32", "*c = 0x10;".into()),
                 "cuCtxGetCurrent" => ("c: *mut usize", "*c = *STACK.last().unwrap_or(&0);".into()),
                 "cuCtxPushCurrent_v2" => ("c: usize", "STACK.push(c);".into()),
