@@ -4,6 +4,8 @@
 //! 256 MiB of `f32` in 16 chunks of pinned memory on a GPU, less on the simulated device, whose
 //! times are virtual. Every element is checked after every run.
 
+#[path = "common/clock.rs"]
+mod clock;
 #[path = "common/device.rs"]
 mod device;
 #[path = "common/kernels.rs"]

@@ -6,6 +6,8 @@ use crate::kernels::pipeline as kernels;
 use crate::report::{Pair, Ratio, Report};
 use crate::{Answer, Bench};
 
+#[path = "../../examples/common/clock.rs"]
+mod clock;
 #[path = "../../examples/common/pipeline.rs"]
 mod pipeline;
 

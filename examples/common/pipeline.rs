@@ -1,10 +1,11 @@
 //! The pipeline of `overlap`: chunks of pinned memory, each copied in, worked on and copied back.
 #![allow(dead_code, reason = "the example and the benchmark use different parts of it")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headwater::{Device, DeviceBuffer, Elapsed, HostBuffer, Result, Stream};
 
+use super::clock::Clock;
 use super::kernels::{work, work_on_host};
 
 /// Rounds of `v * 0.99 + 0.01` for each element.
@@ -71,7 +72,7 @@ impl Pipeline {
         for result in &self.results {
             result.read().await?;
         }
-        Ok(clock.stop())
+        Ok(clock.elapsed())
     }
 
     /// Checks every element of every result, then wipes them.
@@ -137,7 +138,7 @@ impl Pipeline {
         for lane in &self.lanes {
             lane.stream.synchronize().await?;
         }
-        Ok(clock.stop())
+        Ok(clock.elapsed())
     }
 }
 
@@ -163,27 +164,5 @@ async fn timed(stream: &Stream, enqueue: impl FnOnce() -> Result<()>) -> Result<
     match end.elapsed_since(&start)? {
         Elapsed::Time(time) => Ok(time),
         other => panic!("both events were recorded with timing and awaited, yet: {other:?}"),
-    }
-}
-
-/// Wall time on a GPU, virtual time on a simulated device.
-struct Clock<'a> {
-    device: &'a Device,
-    wall: Instant,
-    /// The simulated host's clock, in nanoseconds.
-    virtual_ns: u64,
-}
-
-impl<'a> Clock<'a> {
-    fn start(device: &'a Device) -> Self {
-        let virtual_ns = device.simulator().map_or(0, |simulator| simulator.host_now());
-        Clock { device, wall: Instant::now(), virtual_ns }
-    }
-
-    fn stop(self) -> Duration {
-        match self.device.simulator() {
-            Some(simulator) => Duration::from_nanos(simulator.host_now() - self.virtual_ns),
-            None => self.wall.elapsed(),
-        }
     }
 }
