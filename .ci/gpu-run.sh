@@ -49,7 +49,7 @@ rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
 # One after the other: they share the GPU, and one that makes a kernel run for half a second, or
 # fault, holds up those of other tests that measure time.
 step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1
-for example in overlap stale; do
+for example in async_launch stale engines overlap; do
     step "example-$example" 120 "./example/$example"
 done
 for bench in "$work"/bench/*; do
