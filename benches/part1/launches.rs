@@ -1,4 +1,4 @@
-//! Launches of an empty kernel: awaited one by one, enqueued in chains, and what a chain calls.
+//! Launches of an empty kernel: awaited one by one, and enqueued in chains.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use headwater::{Device, DeviceBuffer};
 use crate::kernels::empty;
 use crate::raw::{LEN, Raw};
 use crate::report::{Pair, Ratio, Report, percentile};
-use crate::{Answer, Bench, Plan, Runtime, allocations, micros};
+use crate::{Answer, Bench, Plan, Runtime, micros};
 
 const SYNCHRONIZE: &str = "cuLaunchKernel + cuStreamSynchronize";
 
@@ -161,42 +161,7 @@ async fn enqueue_in_turn(device: Device, raw: Option<Arc<Raw>>, plan: Plan) -> A
     Ok(Pair { ours: percentile(&ours, 0.5), base: percentile(&base, 0.5) })
 }
 
-/// Event calls and heap allocations on one stream that nobody waits for, for each launch.
-pub(crate) fn counted(bench: &Bench, report: &mut Report) -> Answer<()> {
-    let runtime = Runtime::multi_thread()?;
-    let (mut events, mut allocated) = (Vec::new(), Vec::new());
-    for _ in 0..bench.plan.runs {
-        let run = runtime.run(count_calls(bench.device.clone(), bench.plan))?;
-        events.push(run.0);
-        allocated.push(run.1);
-    }
-    report.number("extra_enqueue_event_calls", "calls a launch", &events)?;
-    report.number("extra_enqueue_allocations", "allocations a launch", &allocated)
-}
-
-async fn count_calls(device: Device, plan: Plan) -> Answer<(f64, f64)> {
-    let calls = || device.driver_calls().ok_or("the device does not count its driver calls");
-    let (a, mut b) = buffers(&device)?;
-    for _ in 0..plan.chain {
-        drop(empty(&a, &mut b)?);
-    }
-    let (calls_before, allocations_before) = (calls()?, allocations::so_far());
-    for _ in 0..plan.counted {
-        drop(empty(&a, &mut b)?);
-    }
-    let allocated = allocations::so_far() - allocations_before;
-    let calls = calls()?.since(&calls_before);
-    device.current_stream().synchronize().await?;
-    let events = calls.event_records
-        + calls.event_queries
-        + calls.event_creates
-        + calls.event_destroys
-        + calls.stream_waits;
-    let launches = plan.counted as f64;
-    Ok((events as f64 / launches, allocated as f64 / launches))
-}
-
 /// As the raw side has them.
-fn buffers(device: &Device) -> Answer<(DeviceBuffer<f32>, DeviceBuffer<f32>)> {
+pub(crate) fn buffers(device: &Device) -> Answer<(DeviceBuffer<f32>, DeviceBuffer<f32>)> {
     Ok((device.zeros(LEN)?, device.zeros(LEN)?))
 }

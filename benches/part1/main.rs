@@ -8,6 +8,7 @@
 //! figure is the median of its runs, its two times are those of the run in the middle.
 
 mod allocations;
+mod counts;
 mod cpu;
 mod launches;
 mod overlap;
@@ -43,7 +44,7 @@ struct Plan {
     chains: usize,
     /// Launches in a chain: fewer than a stream takes before it blocks.
     chain: usize,
-    /// Launches, without a pause, of which the event calls and allocations are counted.
+    /// Operations of each kind of which the event calls and allocations are counted.
     counted: usize,
     /// Elements in each of the pipeline's chunks.
     chunk: usize,
@@ -164,7 +165,7 @@ fn run() -> Answer<()> {
     // Times are taken where nobody counts, counts on a device of their own.
     drop(timed);
     let counted = Bench { device: open(true)?, raw: None, plan };
-    let steps: [(&str, Step); 2] = [("count", launches::counted), ("idle", waits::idle)];
+    let steps: [(&str, Step); 2] = [("count", counts::counted), ("idle", waits::idle)];
     run_steps(&counted, &steps, &mut report, &mut failed);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
 }
