@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::device::{Backend, Device, DeviceOptions};
 use crate::driver::sim::{self, SimOptions};
 use crate::driver::{Counted, DeviceInfo};
+#[cfg(feature = "cuda")]
+use crate::driver::{DriverError, cuda};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::reactor::ErrorHook;
@@ -252,42 +254,41 @@ fn env<T>(
 
 #[cfg(feature = "cuda")]
 fn visible_cuda() -> Result<Vec<DeviceInfo>> {
-    use crate::driver::{DriverError, cuda};
+    cuda::visible().map_err(|source| without_cuda("listing the CUDA devices", source))
+}
 
-    cuda::visible().map_err(|source| match source.code() {
-        DriverError::NO_LIBRARY => Error::NoDriver(source),
-        _ => Error::Refused { operation: "listing the CUDA devices", source },
-    })
+#[cfg(feature = "cuda")]
+fn open_cuda(ordinal: usize) -> Result<Backend> {
+    const OPENING: &str = "opening a CUDA device";
+    let visible = match cuda::device_count() {
+        Err(source) if source.code() == DriverError::NO_DEVICE => Ok(0),
+        count => count.map_err(|source| without_cuda(OPENING, source)),
+    }?;
+    if ordinal >= visible {
+        return Err(Error::NoDevice { ordinal, visible });
+    }
+    let driver = cuda::open(ordinal).map_err(|source| without_cuda(OPENING, source))?;
+    Ok(Backend { driver, counted: None, simulator: None })
+}
+
+/// What kept `operation` from being done, before there was a device.
+#[cfg(feature = "cuda")]
+fn without_cuda(operation: &'static str, source: DriverError) -> Error {
+    match (source.code(), cuda::installed_version()) {
+        (DriverError::NO_LIBRARY, _) => Error::NoDriver(source),
+        (DriverError::SYMBOL_NOT_FOUND | DriverError::STUB_LIBRARY, _) => {
+            Error::DriverBroken(source)
+        }
+        (DriverError::TOO_OLD, Ok(found)) if found < cuda::MINIMUM_VERSION => {
+            Error::DriverTooOld { found, needed: cuda::MINIMUM_VERSION }
+        }
+        _ => Error::Refused { operation, source },
+    }
 }
 
 #[cfg(not(feature = "cuda"))]
 fn visible_cuda() -> Result<Vec<DeviceInfo>> {
     Err(Error::FeatureMissing("cuda"))
-}
-
-#[cfg(feature = "cuda")]
-fn open_cuda(ordinal: usize) -> Result<Backend> {
-    use crate::driver::{DriverError, cuda};
-
-    const OPENING: &str = "opening a CUDA device";
-    let told = |source: DriverError| match source.code() {
-        DriverError::NO_LIBRARY => Error::NoDriver(source),
-        DriverError::SYMBOL_NOT_FOUND | DriverError::STUB_LIBRARY => Error::DriverBroken(source),
-        DriverError::TOO_OLD => match cuda::installed_version() {
-            Ok(found) if found < cuda::MINIMUM_VERSION => {
-                Error::DriverTooOld { found, needed: cuda::MINIMUM_VERSION }
-            }
-            _ => Error::Refused { operation: OPENING, source },
-        },
-        DriverError::NO_DEVICE => Error::NoDevice { ordinal, visible: 0 },
-        _ => Error::Refused { operation: OPENING, source },
-    };
-    let visible = cuda::device_count().map_err(told)?;
-    if ordinal >= visible {
-        return Err(Error::NoDevice { ordinal, visible });
-    }
-    let driver = cuda::open(ordinal).map_err(told)?;
-    Ok(Backend { driver, counted: None, simulator: None })
 }
 
 #[cfg(not(feature = "cuda"))]
