@@ -35,5 +35,6 @@
 
 pub use crate::driver::DevicePtr;
 pub use crate::driver::sim::{
-    CostModel, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan, Simulator, Violation,
+    CostModel, Fault, Injected, Schedule, SimCall, SimEngine, SimOp, SimOpKind, SimOptions,
+    SimSpan, Simulator, Violation,
 };

@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use headwater::sim::{CostModel, SimOp, SimOptions, SimSpan, Simulator, Violation};
+use headwater::sim::{
+    CostModel, Fault, Injected, SimCall, SimOp, SimOptions, SimSpan, Simulator, Violation,
+};
 use headwater::*;
 
 fn owned<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -31,6 +33,9 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<SimOp>();
     owned::<SimSpan>();
     owned::<Violation>();
+    owned::<Fault>();
+    owned::<Injected>();
+    owned::<SimCall>();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::fault::{Fault, Injected, assert_sticky};
 use super::machine::Machine;
 use super::schedule::Schedule;
 use super::state::{Permit, State};
@@ -217,6 +218,59 @@ impl Simulator {
     /// Bytes of page-locked memory allocated.
     pub fn live_pinned_bytes(&self) -> u64 {
         self.machine.lock().pinned.live()
+    }
+
+    /// Streams not destroyed. Like everything alive on a device that failed they stay so: no call
+    /// destroys anything there.
+    pub fn live_streams(&self) -> usize {
+        self.machine.lock().live_streams()
+    }
+
+    /// Events not destroyed; on a failed device as [`Simulator::live_streams`].
+    pub fn live_events(&self) -> usize {
+        self.machine.lock().events.len()
+    }
+
+    /// Modules not unloaded; on a failed device as [`Simulator::live_streams`].
+    pub fn live_modules(&self) -> usize {
+        self.machine.lock().modules.live()
+    }
+
+    /// Calls of the driver made so far, whatever they answered. A fault of
+    /// [`any_call`](Fault::any_call) given to the options and [`after`](Fault::after) `k` strikes
+    /// the call that makes this `k + 1`.
+    ///
+    /// Calls by the library's own threads are among them: how often it asks for an event that is
+    /// awaited depends on how long that takes.
+    pub fn calls(&self) -> u64 {
+        self.machine.lock().calls
+    }
+
+    /// One more fault, from the next call or operation on.
+    pub fn inject(&self, fault: Fault) {
+        self.machine.lock().faults.inject(fault);
+    }
+
+    /// Takes all faults out, those of the options too. What they did stays.
+    pub fn clear_faults(&self) {
+        self.machine.lock().faults.clear();
+    }
+
+    /// The faults that struck so far, in the order in which they did: the first 1,024.
+    pub fn injected(&self) -> Vec<Injected> {
+        self.machine.lock().faults.injected().to_vec()
+    }
+
+    /// The device fails here and now, as if a kernel had faulted: every later call answers `code`,
+    /// and what is pending never runs. One that failed before keeps its first error.
+    ///
+    /// # Panics
+    ///
+    /// Where `code` is not sticky ([`is_sticky`](crate::DriverError::is_sticky)), as 700 and 719 are.
+    #[track_caller]
+    pub fn fail(&self, code: u32) {
+        assert_sticky(code);
+        self.machine.fail(self.machine.lock(), 0, code);
     }
 
     fn run_one(&self, wanted: impl Fn(&SimOp) -> bool) -> Option<SimOp> {

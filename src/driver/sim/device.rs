@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::bytes::Pinned;
 use super::control::{SimOpKind, Simulator, Violation};
 use super::cost::CostModel;
+use super::fault::SimCall;
 use super::machine::{Entered, INVALID_HANDLE, Machine};
 use super::module::kernels_of;
 use super::options::SimOptions;
@@ -52,6 +53,9 @@ pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
         driver_version: 0,
     };
     let simulator = Simulator::new(Arc::clone(&machine));
+    if let Some(to) = options.simulator_to {
+        let _ = to.send(simulator.clone());
+    }
     let (cost, queue_limit) = (options.cost, options.queue_limit);
     (Arc::new(SimDriver { machine, device: 0, info, cost, queue_limit }), simulator)
 }
@@ -67,7 +71,7 @@ struct SimDriver {
 }
 
 impl SimDriver {
-    fn enter(&self, call: &'static str) -> DriverResult<Entered<'_>> {
+    fn enter(&self, call: SimCall) -> DriverResult<Entered<'_>> {
         self.machine.enter(self.device, call)
     }
 
@@ -134,82 +138,88 @@ impl Driver for SimDriver {
 
     /// Priorities are taken and have no effect.
     fn stream_create(&self, _priority: i32) -> DriverResult<StreamHandle> {
-        let mut entered = self.enter("cuStreamCreateWithPriority")?;
-        Ok(StreamHandle::new(entered.state.add_stream(self.device)))
+        let mut entered = self.enter(SimCall::StreamCreate)?;
+        let stream = StreamHandle::new(entered.state.add_stream(self.device));
+        entered.done(stream)
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuStreamDestroy")?;
+        let mut entered = self.enter(SimCall::StreamDestroy)?;
         match entered.state.destroy_stream(stream.raw(), self.device) {
-            true => Ok(()),
+            true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
         }
     }
 
     fn stream_wait(&self, stream: &StreamHandle, event: &EventHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuStreamWaitEvent")?;
+        let mut entered = self.enter(SimCall::StreamWait)?;
         entered.stream(stream.raw())?;
         let recording = match entered.state.events.get(&event.raw()) {
             Some(event) => event.latest.clone(),
             None => return Err(entered.error(INVALID_HANDLE)),
         };
-        if let Some(recording) = recording {
-            entered.enqueue_control(stream.raw(), Item::Wait(recording));
+        match recording {
+            Some(recording) => entered.enqueue_control(stream.raw(), Item::Wait(recording)),
+            None => entered.done(()),
         }
-        Ok(())
     }
 
     fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
-        let mut entered = self.enter("cuEventCreate")?;
+        let mut entered = self.enter(SimCall::EventCreate)?;
         let id = entered.state.number();
         entered.state.events.insert(id, Event { timed, latest: None });
-        Ok(EventHandle::new(id))
+        entered.done(EventHandle::new(id))
     }
 
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuEventDestroy")?;
+        let mut entered = self.enter(SimCall::EventDestroy)?;
         match entered.state.events.remove(&event.raw()) {
-            Some(_) => Ok(()),
+            Some(_) => entered.done(()),
             None => Err(entered.error(INVALID_HANDLE)),
         }
     }
 
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuEventRecord")?;
+        let mut entered = self.enter(SimCall::EventRecord)?;
         entered.stream(stream.raw())?;
         let recording = entered.state.new_recording();
         match entered.state.events.get_mut(&event.raw()) {
             Some(event) => event.latest = Some(Arc::clone(&recording)),
             None => return Err(entered.error(INVALID_HANDLE)),
         }
-        entered.enqueue_control(stream.raw(), Item::Record(recording));
-        Ok(())
+        entered.enqueue_control(stream.raw(), Item::Record(recording))
     }
 
     /// Moves the host's virtual clock to the recording's time if that was reached.
     fn event_query(&self, event: &EventHandle) -> DriverResult<bool> {
-        let mut entered = self.enter("cuEventQuery")?;
-        let Some(event) = entered.state.events.get(&event.raw()) else {
-            return Err(entered.error(INVALID_HANDLE));
-        };
-        let Some(recording) = &event.latest else {
-            return Ok(true);
-        };
-        let Some(reached) = recording.reached() else {
-            return Ok(false);
-        };
-        entered.state.host_now = entered.state.host_now.max(reached);
-        Ok(true)
+        let answer = self.enter(SimCall::EventQuery).and_then(|mut entered| {
+            let Some(event) = entered.state.events.get(&event.raw()) else {
+                return Err(entered.error(INVALID_HANDLE));
+            };
+            let Some(recording) = &event.latest else {
+                return entered.done(true);
+            };
+            let Some(reached) = recording.reached() else {
+                return entered.done(false);
+            };
+            entered.state.host_now = entered.state.host_now.max(reached);
+            entered.done(true)
+        });
+        match answer {
+            // An answer and no error, as it is of CUDA; only a fault gives it.
+            Err(error) if error.code() == NOT_READY => Ok(false),
+            answer => answer,
+        }
     }
 
     /// There is no capture to disturb.
     fn relax_capture(&self) -> DriverResult<()> {
-        Ok(())
+        self.enter(SimCall::RelaxCapture)?.done(())
     }
 
     /// 0 where `end` was reached before `start`.
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
-        let entered = self.enter("cuEventElapsedTime")?;
+        let entered = self.enter(SimCall::EventElapsed)?;
         let time = |event: &EventHandle| {
             let event = entered.state.events.get(&event.raw()).filter(|event| event.timed);
             let recording = event.and_then(|event| event.latest.as_ref());
@@ -217,11 +227,11 @@ impl Driver for SimDriver {
             recording.reached().ok_or_else(|| entered.error(NOT_READY))
         };
         let (start, end) = (time(start)?, time(end)?);
-        Ok(Duration::from_nanos(end.saturating_sub(start)))
+        entered.done(Duration::from_nanos(end.saturating_sub(start)))
     }
 
     fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr> {
-        let mut entered = self.enter("cuMemAllocFromPoolAsync")?;
+        let mut entered = self.enter(SimCall::Alloc)?;
         entered.stream(stream.raw())?;
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
@@ -230,50 +240,51 @@ impl Driver for SimDriver {
         let Some((ptr, allocation)) = memory.alloc(bytes) else {
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
-        entered.enqueue_control(stream.raw(), Item::Alloc { ptr, allocation });
+        entered.enqueue_control(stream.raw(), Item::Alloc { ptr, allocation })?;
         Ok(ptr)
     }
 
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuMemFreeAsync")?;
+        let mut entered = self.enter(SimCall::Free)?;
         entered.stream(stream.raw())?;
         if !entered.state.devices[self.device].memory.begin_free(ptr) {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
-        entered.enqueue_control(stream.raw(), Item::Free(ptr));
-        Ok(())
+        entered.enqueue_control(stream.raw(), Item::Free(ptr))
     }
 
     fn memory_free(&self) -> DriverResult<u64> {
-        let entered = self.enter("cuMemGetInfo")?;
-        Ok(entered.state.devices[self.device].memory.free_bytes())
+        let entered = self.enter(SimCall::MemoryFree)?;
+        let free = entered.state.devices[self.device].memory.free_bytes();
+        entered.done(free)
     }
 
     fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
-        const CALL: &str = "cuMemHostAlloc";
-        drop(self.enter(CALL)?);
+        let entered = self.enter(SimCall::HostAlloc)?;
         if bytes == 0 {
-            return Err(DriverError::new(CALL, DriverError::INVALID_VALUE));
+            return Err(entered.error(DriverError::INVALID_VALUE));
         }
         // Writing the poison takes time: not under the lock.
-        let block = Pinned::new(bytes);
-        let block = block.ok_or_else(|| DriverError::new(CALL, DriverError::OUT_OF_MEMORY))?;
-        Ok(self.machine.lock().pinned.insert(block))
+        let (mut entered, block) =
+            entered.unlocked(|| Pinned::new(bytes)).map_err(|(error, _)| error)?;
+        let block = block.ok_or_else(|| entered.error(DriverError::OUT_OF_MEMORY))?;
+        let address = entered.state.pinned.insert(block);
+        entered.done(address)
     }
 
     /// Does not wait: operations that still name the block keep its storage, and fail when they
     /// come to run.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        let mut entered = self.enter("cuMemFreeHost")?;
+        let mut entered = self.enter(SimCall::HostFree)?;
         let Some(block) = entered.state.pinned.remove(ptr) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         if Arc::strong_count(&block) > 1 {
             entered.state.report(Violation::PinnedFreedInUse { bytes: block.len() });
         }
-        drop(entered);
-        drop(block);
-        Ok(())
+        let freed = entered.done(());
+        drop(block); // without the lock
+        freed
     }
 
     unsafe fn copy_h2d(
@@ -283,7 +294,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let entered = self.enter("cuMemcpyHtoDAsync")?;
+        let entered = self.enter(SimCall::CopyH2D)?;
         let work = match entered.state.pinned.find(src, bytes) {
             _ if bytes == 0 => Work::Nothing,
             Some(src) => Work::Upload { dst, src },
@@ -299,7 +310,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let entered = self.enter("cuMemcpyDtoHAsync")?;
+        let entered = self.enter(SimCall::CopyD2H)?;
         let work = match entered.state.pinned.find(dst, bytes) {
             _ if bytes == 0 => Work::Nothing,
             Some(dst) => Work::Download { dst, src },
@@ -315,7 +326,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let mut entered = self.enter("cuMemcpyDtoDAsync")?;
+        let mut entered = self.enter(SimCall::CopyD2D)?;
         if dst.0.abs_diff(src.0) < bytes as u64 {
             entered.state.report(Violation::OverlappingCopy { src, dst });
         }
@@ -324,7 +335,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
-        let entered = self.enter("cuMemsetAsync")?;
+        let entered = self.enter(SimCall::Fill)?;
         let unit = usize::from(fill.unit);
         let extent = fill_extent(&fill);
         let valid = matches!(unit, 1 | 2 | 4)
@@ -342,49 +353,44 @@ impl Driver for SimDriver {
     }
 
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
-        let mut entered = self.enter("cuModuleLoadData")?;
+        let mut entered = self.enter(SimCall::ModuleLoad)?;
         let Some(kernels) = ptx.to_str().ok().and_then(kernels_of) else {
             return Err(entered.error(INVALID_PTX).into());
         };
         let id = entered.state.number();
         entered.state.modules.load(id, kernels);
-        Ok(ModuleHandle::new(id))
+        Ok(entered.done(ModuleHandle::new(id))?)
     }
 
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()> {
-        let mut entered = self.enter("cuModuleUnload")?;
+        let mut entered = self.enter(SimCall::ModuleUnload)?;
         match entered.state.modules.unload(module.raw()) {
-            true => Ok(()),
+            true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
         }
     }
 
     fn module_function(&self, module: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle> {
-        let mut entered = self.enter("cuModuleGetFunction")?;
+        let mut entered = self.enter(SimCall::ModuleFunction)?;
         let fresh = entered.state.number();
         let name = name.to_str().map_err(|_| entered.error(NOT_FOUND))?;
         match entered.state.modules.function(module.raw(), name, fresh) {
-            Some(Some(function)) => Ok(FunctionHandle::new(function)),
+            Some(Some(function)) => entered.done(FunctionHandle::new(function)),
             Some(None) => Err(entered.error(NOT_FOUND)),
             None => Err(entered.error(INVALID_HANDLE)),
         }
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()> {
-        const CALL: &str = "cuLaunchKernel";
-        // `twin` is user code: called without the lock, and only for a launch that is in order.
-        {
-            let mut entered = self.enter(CALL)?;
-            entered.stream(stream.raw())?;
-            if !entered.state.modules.has_function(launch.function.raw()) {
-                return Err(entered.error(INVALID_HANDLE));
-            }
-            if !self.accepts(launch) {
-                return Err(entered.error(DriverError::INVALID_VALUE));
-            }
+        let mut entered = self.enter(SimCall::Launch)?;
+        entered.stream(stream.raw())?;
+        if !entered.state.modules.has_function(launch.function.raw()) {
+            return Err(entered.error(INVALID_HANDLE));
         }
-        let twin = launch.twin.ok_or_else(|| DriverError::new(CALL, NOT_SUPPORTED))?;
-        let work = Work::Kernel { accesses: launch.accesses.to_vec(), job: twin() };
+        if !self.accepts(launch) {
+            return Err(entered.error(DriverError::INVALID_VALUE));
+        }
+        let twin = launch.twin.ok_or_else(|| entered.error(NOT_SUPPORTED))?;
         let touched = launch.accesses.iter().map(|access| access.bytes as u64);
         let bytes = touched.fold(0, u64::saturating_add);
         let threads = product(launch.grid).saturating_mul(product(launch.block));
@@ -398,10 +404,14 @@ impl Driver for SimDriver {
             share: if threads >= resident / 2 { Share::All } else { Share::One },
             duration: self.cost.kernel(launch.cost, bytes),
         };
-        match self.machine.again(self.device, CALL) {
-            Ok(entered) => self.submit(entered, stream, work, facts),
-            Err(error) => {
-                discard(work);
+        // `twin` is user code: called without the lock, and only for a launch that is in order.
+        match entered.unlocked(twin) {
+            Ok((entered, job)) => {
+                let work = Work::Kernel { accesses: launch.accesses.to_vec(), job };
+                self.submit(entered, stream, work, facts)
+            }
+            Err((error, job)) => {
+                discard(job);
                 Err(error)
             }
         }

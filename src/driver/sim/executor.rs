@@ -10,10 +10,11 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 
 use super::bytes::Executing;
+use super::fault::Strike;
 use super::machine::Machine;
 use super::schedule::Next;
-use super::state::{Garbage, State};
-use super::work::discard;
+use super::state::{Garbage, Started, State};
+use super::work::{Failure, discard};
 
 /// What a device answers whose executor met a bug in the simulator.
 const UNKNOWN: u32 = 999;
@@ -34,6 +35,12 @@ pub(super) fn start(machine: &Arc<Machine>) -> io::Result<()> {
 fn run(machine: &Machine, executing: &mut Executing) {
     let mut state = machine.lock();
     loop {
+        if !state.garbage.is_empty() {
+            let garbage = std::mem::take(&mut state.garbage);
+            drop(state);
+            drop_unlocked(machine, garbage);
+            state = machine.lock();
+        }
         match state.choose() {
             Some(Next::Control(_)) => drop_unlocked(machine, run_controls(state)),
             Some(Next::Work(stream)) => execute(machine, state, stream, executing),
@@ -66,11 +73,15 @@ fn execute<'a>(
     stream: u64,
     executing: &mut Executing,
 ) {
-    let Some((seq, device, name, work)) = state.start(stream) else {
+    let Some(Started { seq, device, name, work, strike }) = state.start(stream) else {
         return;
     };
     let mut garbage = Garbage::default();
-    let prepared = work.prepare(name, &state.devices[device].memory);
+    let failure = |strike: Strike| Failure { code: strike.code, violation: None };
+    let prepared = match strike {
+        Some(strike) if !strike.takes_effect => Err((failure(strike), work)),
+        _ => work.prepare(name, &state.devices[device].memory),
+    };
     let outcome = match prepared {
         Ok(prepared) => {
             drop(state);
@@ -83,6 +94,7 @@ fn execute<'a>(
             Err(failure)
         }
     };
+    let outcome = outcome.and(strike.map_or(Ok(()), |strike| Err(failure(strike))));
     state.finish(seq, outcome, &mut garbage);
     drop(state);
     drop_unlocked(machine, garbage);
@@ -100,8 +112,8 @@ struct Ended<'a>(&'a Machine);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        let mut garbage = Garbage::default();
         let mut state = self.0.lock();
+        let mut garbage = std::mem::take(&mut state.garbage);
         state.end(UNKNOWN, &mut garbage);
         drop(state);
         drop_unlocked(self.0, garbage);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use super::executor;
+use super::fault::{Injected, SimCall, Strike};
 use super::options::SimOptions;
 use super::state::{Facts, Item, State};
 use crate::driver::{DriverError, DriverResult};
@@ -84,42 +85,93 @@ impl Machine {
         let _ = self.executor.set(thread::current().id());
     }
 
-    /// Where every call of the driver comes in, and the one place to make a call fail.
+    /// Where every call of the driver comes in, once, and the one place to make a call fail.
     pub(super) fn enter(
         self: &Arc<Self>,
         device: usize,
-        call: &'static str,
+        call: SimCall,
     ) -> DriverResult<Entered<'_>> {
-        let mut entered = self.again(device, call)?;
-        entered.state.calls += 1;
-        Ok(entered)
+        let mut state = self.lock();
+        let index = state.calls;
+        state.calls += 1;
+        if let Some(code) = state.devices[device].failed {
+            return Err(DriverError::new(call.name(), code));
+        }
+        let strike = state.faults.meet_call(call);
+        let mut entered = Entered { machine: self, state, device, call, index, strike: None };
+        match strike {
+            Some(Strike { code, takes_effect: false }) => Err(entered.struck(code)),
+            later => {
+                entered.strike = later.map(|strike| strike.code);
+                Ok(entered)
+            }
+        }
     }
 
-    /// Comes in again in the middle of a call that gave the lock back.
-    pub(super) fn again(
-        self: &Arc<Self>,
-        device: usize,
-        call: &'static str,
-    ) -> DriverResult<Entered<'_>> {
-        let state = self.lock();
-        match state.devices[device].failed {
-            Some(code) => Err(DriverError::new(call, code)),
-            None => Ok(Entered { machine: self, state, device, call }),
-        }
+    /// Ends a device with a sticky error. What was pending on it is dropped by the executor:
+    /// callers hold locks of their own, which user code must not meet.
+    pub(super) fn fail(&self, mut state: MutexGuard<'_, State>, device: usize, code: u32) {
+        let mut garbage = std::mem::take(&mut state.garbage);
+        state.fail(device, code, &mut garbage);
+        state.garbage = garbage;
+        self.release(state);
+        self.changed();
     }
 }
 
 /// A call of the driver under way: it holds the lock, and its device has not failed.
+///
+/// A call that has done what it should ends with [`Entered::done`], or by enqueuing.
 pub(super) struct Entered<'a> {
     machine: &'a Arc<Machine>,
     pub(super) state: MutexGuard<'a, State>,
     pub(super) device: usize,
-    call: &'static str,
+    call: SimCall,
+    /// Calls made before it.
+    index: u64,
+    /// What it is to answer when it is done, instead of success.
+    strike: Option<u32>,
 }
 
-impl Entered<'_> {
+impl<'a> Entered<'a> {
     pub(super) fn error(&self, code: u32) -> DriverError {
-        DriverError::new(self.call, code)
+        DriverError::new(self.call.name(), code)
+    }
+
+    /// The call has done what it should.
+    pub(super) fn done<T>(self, answer: T) -> DriverResult<T> {
+        match self.strike {
+            None => Ok(answer),
+            Some(code) => Err(self.struck(code)),
+        }
+    }
+
+    /// The call is made to fail, and the device with it if the error is sticky.
+    fn struck(mut self, code: u32) -> DriverError {
+        let error = self.error(code);
+        let Entered { index, call, .. } = self;
+        self.state.faults.note(Injected::Call { index, call, code });
+        match error.is_sticky() {
+            true => self.machine.fail(self.state, self.device, code),
+            false => self.machine.release(self.state),
+        }
+        error
+    }
+
+    /// Gives the lock back while `f` runs. `f`'s value is there also where the device has failed
+    /// meanwhile: it may hold user code, which is dropped without the lock.
+    pub(super) fn unlocked<T>(
+        self,
+        f: impl FnOnce() -> T,
+    ) -> Result<(Entered<'a>, T), (DriverError, T)> {
+        let Entered { machine, state, device, call, index, strike } = self;
+        drop(state);
+        let value = f();
+        let state = machine.lock();
+        match state.devices[device].failed {
+            Some(code) => Err((DriverError::new(call.name(), code), value)),
+            None => Ok((Entered { machine, state, device, call, index, strike }, value)),
+        }
     }
 
     /// Comes in to a stream, to enqueue something: `Err` where the handle is of no live stream of
@@ -136,15 +188,16 @@ impl Entered<'_> {
     }
 
     /// Enqueues what is no work, on a stream that was come in to.
-    pub(super) fn enqueue_control(mut self, stream: u64, item: Item) {
+    pub(super) fn enqueue_control(mut self, stream: u64, item: Item) -> DriverResult<()> {
         self.state.push(stream, item, None);
-        self.machine.release(self.state);
+        self.enqueued()
     }
 
     /// Enqueues work. Blocks while `limit` operations of the stream are unfinished, as the driver
     /// does. `host_ns` is what the call costs the host in virtual time.
     ///
-    /// On an error the item comes back: it may hold a twin, which is dropped without the lock.
+    /// Where it is not enqueued the item comes back: it may hold a twin, which is dropped without
+    /// the lock.
     pub(super) fn enqueue_work(
         mut self,
         stream: u64,
@@ -152,9 +205,9 @@ impl Entered<'_> {
         facts: Facts,
         limit: usize,
         host_ns: u64,
-    ) -> Result<(), (DriverError, Item)> {
+    ) -> Result<(), (DriverError, Option<Item>)> {
         if let Err(error) = self.stream(stream) {
-            return Err((error, item));
+            return Err((error, Some(item)));
         }
         let device = self.device;
         let full = |state: &State| {
@@ -163,19 +216,26 @@ impl Entered<'_> {
         };
         if full(&self.state) {
             if self.machine.on_executor() {
-                return Err((self.error(NOT_PERMITTED), item));
+                return Err((self.error(NOT_PERMITTED), Some(item)));
             }
             self.state.blocked_calls += 1;
             self.state = self.machine.wait_until(self.state, |state| !full(state));
             if let Some(code) = self.state.devices[device].failed {
-                return Err((DriverError::new(self.call, code), item));
+                return Err((self.error(code), Some(item)));
             }
             if self.state.stream(stream, device).is_none() {
-                return Err((DriverError::new(self.call, INVALID_HANDLE), item));
+                return Err((self.error(INVALID_HANDLE), Some(item)));
             }
         }
         self.state.host_now = self.state.host_now.saturating_add(host_ns);
         self.state.push(stream, item, Some(facts));
+        self.enqueued().map_err(|error| (error, None))
+    }
+
+    fn enqueued(self) -> DriverResult<()> {
+        if let Some(code) = self.strike {
+            return Err(self.struck(code));
+        }
         self.machine.release(self.state);
         Ok(())
     }

@@ -12,7 +12,7 @@
 //!
 //! From pure to impure:
 //!
-//! - `cost`, `timeline`, `schedule`, `module`: arithmetic, no lock or thread;
+//! - `cost`, `timeline`, `schedule`, `module`, `fault`: arithmetic, no lock or thread;
 //! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
 //! - `work`, `state`: one operation; streams, events and everything else under the lock;
 //! - `machine`, `executor`: the lock and its waits; the thread;
@@ -24,6 +24,7 @@ mod control;
 mod cost;
 mod device;
 mod executor;
+mod fault;
 mod machine;
 mod memory;
 mod module;
@@ -38,6 +39,7 @@ mod work;
 pub use control::{SimOp, SimOpKind, SimSpan, Simulator, Violation};
 pub use cost::CostModel;
 pub(crate) use device::open;
+pub use fault::{Fault, Injected, SimCall};
 pub use options::SimOptions;
 pub use schedule::Schedule;
 pub use timeline::SimEngine;

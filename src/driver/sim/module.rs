@@ -33,6 +33,11 @@ impl Modules {
         Some(Some(function))
     }
 
+    /// Modules loaded and not unloaded.
+    pub(super) fn live(&self) -> usize {
+        self.modules.len()
+    }
+
     pub(super) fn has_function(&self, function: u64) -> bool {
         self.functions.contains_key(&function)
     }

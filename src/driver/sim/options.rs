@@ -1,6 +1,10 @@
 //! What a simulated device can be told when it is opened.
 
+use std::sync::mpsc::Sender;
+
+use super::control::Simulator;
 use super::cost::CostModel;
+use super::fault::Fault;
 use super::schedule::Schedule;
 
 /// Options of a simulated device. Each method returns the options changed.
@@ -12,6 +16,9 @@ pub struct SimOptions {
     pub(super) total_memory: u64,
     pub(super) queue_limit: usize,
     pub(super) cost: CostModel,
+    /// In the order given.
+    pub(super) faults: Vec<Fault>,
+    pub(super) simulator_to: Option<Sender<Simulator>>,
 }
 
 impl SimOptions {
@@ -23,6 +30,8 @@ impl SimOptions {
             total_memory: 16 << 30,
             queue_limit: 1_021,
             cost: CostModel::h200(),
+            faults: Vec::new(),
+            simulator_to: None,
         }
     }
 
@@ -54,6 +63,20 @@ impl SimOptions {
     /// What operations cost in virtual time.
     pub fn cost(mut self, cost: CostModel) -> Self {
         self.cost = cost;
+        self
+    }
+
+    /// One more fault, there from the first call on: the calls that open a device are the first
+    /// ones. [`Simulator::inject`](super::Simulator::inject) adds to them later.
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    /// Has every opening with these options send the device's handle before the first call is made:
+    /// it is there also where opening fails. Nothing comes of it where the receiver is gone.
+    pub fn send_simulator(mut self, to: Sender<Simulator>) -> Self {
+        self.simulator_to = Some(to);
         self
     }
 }

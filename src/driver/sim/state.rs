@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::bytes::Block;
 use super::control::{SimOp, SimOpKind, SimSpan, Violation};
+use super::fault::{Faults, Injected, Strike};
 use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::Modules;
 use super::options::SimOptions;
@@ -111,6 +112,22 @@ pub(super) struct Garbage {
     pub(super) blocks: Vec<Arc<Block>>,
 }
 
+impl Garbage {
+    pub(super) fn is_empty(&self) -> bool {
+        self.works.is_empty() && self.blocks.is_empty()
+    }
+}
+
+/// Work taken out of its queue to be run.
+pub(super) struct Started {
+    pub(super) seq: u64,
+    pub(super) device: usize,
+    pub(super) name: &'static str,
+    pub(super) work: Work,
+    /// It is made to fail.
+    pub(super) strike: Option<Strike>,
+}
+
 pub(super) struct State {
     pub(super) devices: Vec<Device>,
     pub(super) streams: HashMap<u64, Stream>,
@@ -131,8 +148,11 @@ pub(super) struct State {
     spans: VecDeque<SimSpan>,
     pub(super) violations: Vec<Violation>,
     pub(super) blocked_calls: u64,
-    /// Calls made while no device had failed.
+    /// Calls of the driver that came in, refused ones too.
     pub(super) calls: u64,
+    pub(super) faults: Faults,
+    /// What calls took out of the queues, for the executor to drop.
+    pub(super) garbage: Garbage,
     /// Last number given to a handle, a recording or an item.
     last_number: u64,
     /// Driver handles alive. At 0 the executor finishes what can run, and ends.
@@ -168,6 +188,8 @@ impl State {
             violations: Vec::new(),
             blocked_calls: 0,
             calls: 0,
+            faults: Faults::new(&options.faults),
+            garbage: Garbage::default(),
             last_number: 0,
             drivers: 1,
             executor_started: false,
@@ -199,6 +221,10 @@ impl State {
     /// A stream whose handle is alive.
     pub(super) fn stream(&self, id: u64, device: usize) -> Option<&Stream> {
         self.streams.get(&id).filter(|stream| !stream.destroyed && stream.device == device)
+    }
+
+    pub(super) fn live_streams(&self) -> usize {
+        self.streams.values().filter(|stream| !stream.destroyed).count()
     }
 
     /// The handle is gone; what is enqueued still runs. False where there was no such stream.
@@ -297,18 +323,22 @@ impl State {
         self.look_at_head(id);
     }
 
-    /// Takes the work at the head of a stream, to be run: its number, device and name with it.
-    pub(super) fn start(&mut self, id: u64) -> Option<(u64, usize, &'static str, Work)> {
+    /// Takes the work at the head of a stream, to be run.
+    pub(super) fn start(&mut self, id: u64) -> Option<Started> {
         let stream = self.streams.get_mut(&id)?;
         let Queued { seq, item, .. } = stream.queue.pop_front()?;
         self.ready.remove(seq);
         stream.running = true;
         self.running = Some(seq);
-        let name = self.pending.get(&seq).map_or("?", |pending| pending.facts.name);
-        match item {
-            Item::Work(work) => Some((seq, stream.device, name, work)),
-            _ => None,
+        let (Item::Work(work), Some(pending)) = (item, self.pending.get(&seq)) else {
+            return None;
+        };
+        let Facts { name, kind, .. } = pending.facts;
+        let strike = self.faults.meet_run(kind);
+        if let Some(Strike { code, .. }) = strike {
+            self.faults.note(Injected::Run { id: seq, kind, code });
         }
+        Some(Started { seq, device: stream.device, name, work, strike })
     }
 
     /// The work that was started has run: gives it its times, or ends its device.

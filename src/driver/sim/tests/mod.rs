@@ -13,6 +13,7 @@ use crate::driver::{
 };
 
 mod faults;
+mod injected;
 mod memory;
 mod order;
 mod time;
@@ -80,9 +81,13 @@ impl Bench {
         self.try_free(ptr, stream).unwrap();
     }
 
-    fn host_free(&self, ptr: NonNull<u8>) {
+    fn try_host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
         // SAFETY: as said at the impl.
-        unsafe { self.driver.host_free(ptr) }.unwrap();
+        unsafe { self.driver.host_free(ptr) }
+    }
+
+    fn host_free(&self, ptr: NonNull<u8>) {
+        self.try_host_free(ptr).unwrap();
     }
 
     fn try_fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
@@ -111,14 +116,34 @@ impl Bench {
         self.try_up(dst, src, bytes, stream).unwrap();
     }
 
-    fn down(&self, dst: NonNull<u8>, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
+    fn try_down(
+        &self,
+        dst: NonNull<u8>,
+        src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
         // SAFETY: as said at the impl.
-        unsafe { self.driver.copy_d2h(dst, src, bytes, stream) }.unwrap();
+        unsafe { self.driver.copy_d2h(dst, src, bytes, stream) }
+    }
+
+    fn down(&self, dst: NonNull<u8>, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
+        self.try_down(dst, src, bytes, stream).unwrap();
+    }
+
+    fn try_copy(
+        &self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.copy_d2d(dst, src, bytes, stream) }
     }
 
     fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
-        // SAFETY: as said at the impl.
-        unsafe { self.driver.copy_d2d(dst, src, bytes, stream) }.unwrap();
+        self.try_copy(dst, src, bytes, stream).unwrap();
     }
 
     fn try_launch(
