@@ -48,7 +48,8 @@ pub enum Error {
 
     /// The driver has no such device.
     #[error(
-        "there is no CUDA device {ordinal}: {visible} visible (CUDA_VISIBLE_DEVICES narrows that)"
+        "there is no CUDA device {ordinal}: {visible} visible, counted from 0; CUDA_VISIBLE_DEVICES \
+         can hide some"
     )]
     NoDevice {
         /// Index asked for.
@@ -58,7 +59,7 @@ pub enum Error {
     },
 
     /// A setting in the environment or of the builder that means nothing.
-    #[error("{name}={given:?} is not valid: {allowed}")]
+    #[error("{name} is {given:?}: it takes {allowed}")]
     BadSetting {
         /// Variable or builder method.
         name: &'static str,
@@ -69,11 +70,14 @@ pub enum Error {
     },
 
     /// The crate was built without what the call needs.
-    #[error("headwater was built without its `{0}` feature, which this call needs")]
+    #[error("headwater was built without its `{0}` feature, which this call needs: enable it")]
     FeatureMissing(&'static str),
 
     /// The driver refused a call; nothing was enqueued, and memory is as it was.
-    #[error("the driver refused {operation}: {source}{}", advice(source))]
+    #[error(
+        "the driver refused {operation}, of which nothing was done: {source}{}",
+        advice(source)
+    )]
     Refused {
         /// What was to be done.
         operation: &'static str,
@@ -119,7 +123,7 @@ pub enum Error {
     /// Bytes were to be read that nothing wrote, or whose writer was refused.
     #[error(
         "{operation} reads bytes {range:?} of `{argument}` ({buffer}), which nothing has written: \
-         fill or copy into them first"
+         fill or copy into them first, or use a kernel declared with `fills`"
     )]
     Uninitialised {
         /// What was to read.
@@ -190,8 +194,8 @@ pub enum Error {
 
     /// A size in bytes does not fit the address space.
     #[error(
-        "{len} elements of {element_size} bytes are more than can be addressed, which is {} bytes",
-        isize::MAX
+        "{len} elements of {element_size} bytes cannot be addressed: ask for at most {}",
+        isize::MAX as usize / (*element_size).max(1)
     )]
     TooLarge {
         /// Elements asked for.
@@ -233,7 +237,7 @@ pub enum Error {
 
     /// What was declared as the PTX of a kernel's module is no PTX.
     #[error(
-        "kernel {kernel}: what was given as the PTX of {module} is none, {why}: give its text, as \
+        "kernel {kernel}: what was declared as PTX in {module} is none, {why}: give its text, as \
          with `ptx = include_str!(…)`"
     )]
     NotPtx {
@@ -247,7 +251,7 @@ pub enum Error {
 
     /// The driver did not take a module, or not this kernel of it.
     #[error(
-        "kernel {kernel}: the driver did not take the PTX of {module}: {source}{}{}; compile it \
+        "kernel {kernel}: the driver did not take the PTX declared in {module}: {source}{}{}; compile it \
          again, for this GPU or an older one",
         if log.is_empty() { "" } else { ": " }, log
     )]
@@ -264,7 +268,7 @@ pub enum Error {
 
     /// A module's PTX is of a newer version than the driver takes.
     #[error(
-        "kernel {kernel}: the PTX of {module} is of version {version}, newer than a driver for CUDA \
+        "kernel {kernel}: the PTX declared in {module} is of version {version}, newer than a driver for CUDA \
          {}.{} takes ({source}): update the driver, or compile with an older NVRTC or nvcc",
         driver_version / 1000, driver_version % 1000 / 10
     )]
@@ -283,7 +287,7 @@ pub enum Error {
 
     /// A module's PTX has no kernel of that name.
     #[error(
-        "kernel {kernel}: the PTX of {module} has no kernel `{entry}`, it has {found:?}: name one of \
+        "kernel {kernel}: the PTX declared in {module} has no kernel `{entry}`, it has {found:?}: name one of \
          them with `entry = \"…\"`, and compile C++ kernels as `extern \"C\"`"
     )]
     NoSuchKernel {
@@ -300,7 +304,7 @@ pub enum Error {
     /// A kernel was declared with other parameters than it has.
     #[error(
         "kernel {kernel}: it is declared with parameters of {declared:?} bytes, `{entry}` in the PTX \
-         of {module} has {found:?}: have `#[args(…)]` say what the kernel takes"
+         declared in {module} has {found:?}: have `#[args(…)]` say what the kernel takes"
     )]
     SignatureMismatch {
         /// The kernel.

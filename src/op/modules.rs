@@ -86,7 +86,12 @@ fn function(
     let KernelDecl { entry, params, .. } = *kernel;
     let (kernel, path) = (kernel.name(), module.path);
     let missing = || {
-        let found = entries(module.ptx).into_iter().map(str::to_owned).collect();
+        let found = entries(module.ptx);
+        if found.contains(&entry) {
+            let why = "what it says of the kernel's parameters cannot be read";
+            return Error::NotPtx { kernel, module: path, why };
+        }
+        let found = found.into_iter().map(str::to_owned).collect();
         Error::NoSuchKernel { kernel, module: path, entry, found }
     };
     let found = param_sizes(module.ptx, entry).ok_or_else(missing)?;

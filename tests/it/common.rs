@@ -1,7 +1,9 @@
 //! Devices to test on, waiting with a watchdog, and random numbers that are the same every time.
 
+use std::ffi::OsStr;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
@@ -235,25 +237,41 @@ pub(crate) fn step_at_random(sim: &Simulator, random: &mut Random) -> bool {
     sim.run(runnable[random.below(runnable.len())].id).is_some()
 }
 
-/// What a test run by [`in_own_process`] prints when it has come to its end.
+/// What a test in a process of its own prints when it has come to its end.
 pub(crate) const AS_PROMISED: &str = "all as promised";
 const PROCESS_OF: &str = "HEADWATER_TEST_PROCESS";
 
-/// Runs one test of this binary in a process of its own, for what cannot be undone in a process.
-/// The test asks [`in_process_of`] for `what`, and does nothing where that is `None`.
-pub(crate) fn in_own_process(test: &str, what: &str) {
-    let binary = std::env::current_exe().expect("this binary has a path");
-    let child = std::process::Command::new(binary)
-        .args(["--exact", test, "--include-ignored", "--nocapture"])
-        .env(PROCESS_OF, what)
-        .output()
-        .expect("this binary runs");
-    let said = String::from_utf8_lossy(&child.stdout);
-    let complained = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && said.contains(AS_PROMISED), "{said}\n{complained}");
+/// A process of its own for one test of this binary: for what cannot be undone in a process.
+pub(crate) struct Child {
+    command: Command,
 }
 
-/// What [`in_own_process`] was told, in that process.
+impl Child {
+    /// Of the test of that name, which asks [`in_process_of`] for `what` and does nothing where that
+    /// is `None`.
+    pub(crate) fn new(test: &str, what: &str) -> Self {
+        let binary = std::env::current_exe().expect("this binary has a path");
+        let mut command = Command::new(binary);
+        command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(PROCESS_OF, what);
+        Child { command }
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it to its end, which has to be [`AS_PROMISED`]; returns what it printed.
+    pub(crate) fn run(mut self) -> String {
+        let child = self.command.output().expect("this binary runs");
+        let said = String::from_utf8_lossy(&child.stdout);
+        let complained = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && said.contains(AS_PROMISED), "{said}\n{complained}");
+        said.into_owned()
+    }
+}
+
+/// What [`Child::new`] was told, in that process.
 pub(crate) fn in_process_of() -> Option<String> {
     std::env::var(PROCESS_OF).ok()
 }

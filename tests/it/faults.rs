@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use headwater::{Completion, DeviceBuffer, Error, Result};
 
 use crate::common::{
-    AS_PROMISED, Wakes, eager, elements, in_own_process, in_process_of, on_gpu, own_device, until,
-    wait, watched,
+    AS_PROMISED, Child, Wakes, eager, elements, in_process_of, on_gpu, own_device, until, wait,
+    watched,
 };
 use crate::kernels::{delay, increment, out_of_bounds, trap};
 
@@ -24,7 +24,7 @@ fn is_lost<T>(result: &Result<T>) -> bool {
 
 fn in_faulting_process(fault: &str) {
     assert!(on_gpu(), "set HEADWATER_REQUIRE_GPU=1");
-    in_own_process("faults::the_faulting_process", fault);
+    Child::new("faults::the_faulting_process", fault).run();
 }
 
 #[test]

@@ -7,8 +7,8 @@ use headwater::sim::{Schedule, SimOptions, Violation};
 use headwater::{Device, DeviceBuffer, Error, Result, block_on};
 
 use crate::common::{
-    AS_PROMISED, Wakes, device_buffer, eager, elements, in_own_process, in_process_of,
-    pinned_buffer, poll_once, run_to_end, sim, simulated, stepped, until, wait, watched,
+    AS_PROMISED, Child, Wakes, device_buffer, eager, elements, in_process_of, pinned_buffer,
+    poll_once, run_to_end, sim, simulated, stepped, until, wait, watched,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -250,7 +250,7 @@ impl tracing::Subscriber for Panics {
 #[test]
 fn log_subscribers_that_panic_keep_nobody_from_being_told() {
     // Those of a process are for all of its threads, the reactor's among them.
-    in_own_process("lost::a_process_whose_log_panics", "panics");
+    Child::new("lost::a_process_whose_log_panics", "panics").run();
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 mod cost;
 mod dropped;
 mod early;
+mod errors;
 mod events;
 mod faults;
 #[cfg(feature = "cuda")]
@@ -21,6 +22,7 @@ mod programs;
 mod public_faults;
 mod queue;
 mod streams;
+mod stub_driver;
 mod threads;
 mod twins;
 mod types;

@@ -51,9 +51,6 @@ macro_rules! api {
         }
 
         $(const _: unsafe fn($($ty),*) -> sys::CUresult = sys::$symbol;)*
-
-        #[cfg(test)]
-        pub(super) const SYMBOLS: &[&str] = &[$(stringify!($symbol)),*];
     };
 }
 

@@ -2,18 +2,23 @@
 //! `Err`. Broken drivers are libraries compiled here; each is loaded by a process of its own,
 //! since a process loads one and keeps it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::ffi::c_void;
+use std::process::Command;
 use std::ptr;
 
-use self::stub::{OUTCOME, Stub};
-use super::api::{Api, SYMBOLS};
+use self::stub::Stub;
+use super::api::Api;
 use super::module::text;
 use super::{device_count, info, open, visible};
 use crate::driver::{DriverError, DriverResult};
 
+#[path = "../../../tests/it/stub_driver.rs"]
 mod stub;
+
+/// What stands in front of a child's result in its output.
+const OUTCOME: &str = "outcome: ";
 
 fn outcome<T>(result: DriverResult<T>) -> String {
     match result {
@@ -55,45 +60,45 @@ fn stub_child() {
 
 #[test]
 fn an_empty_library_lacks_its_first_symbol() {
-    expect("empty", Stub::new(13_000).without(SYMBOLS), "cuDriverGetVersion 302");
+    expect(Stub::empty(), "cuDriverGetVersion 302");
 }
 
 #[test]
 fn each_missing_symbol_is_named() {
     // The first, a `_v2` one and the last of the table.
     for symbol in ["cuInit", "cuStreamDestroy_v2", "cuLaunchKernel"] {
-        let stub = Stub::new(13_000).without(&[symbol]);
-        expect(symbol, stub, &format!("{symbol} 302"));
+        let stub = Stub::new(13_000).without(symbol);
+        expect(stub, &format!("{symbol} 302"));
     }
 }
 
 #[test]
 fn an_old_driver_is_called_old_even_if_it_lacks_symbols() {
-    let stub = Stub::new(11_080).without(&["cuMemAllocFromPoolAsync"]);
-    expect("old", stub, "cuDriverGetVersion 803");
+    let stub = Stub::new(11_080).without("cuMemAllocFromPoolAsync");
+    expect(stub, "cuDriverGetVersion 803");
 }
 
 #[test]
 fn the_toolkits_stub_library_is_an_error() {
-    expect("toolkit", Stub::new(0).answering("cuDriverGetVersion", 34), "cuDriverGetVersion 34");
+    expect(Stub::new(0).answering("cuDriverGetVersion", 34), "cuDriverGetVersion 34");
 }
 
 #[test]
 fn no_device_and_codes_from_the_future_come_out_as_they_are() {
-    expect("no-device", Stub::new(12_000).answering("cuInit", 100), "cuInit 100");
-    expect("future", Stub::new(12_000).answering("cuInit", 7_777), "cuInit 7777");
+    expect(Stub::new(12_000).answering("cuInit", 100), "cuInit 100");
+    expect(Stub::new(12_000).answering("cuInit", 7_777), "cuInit 7777");
 }
 
 #[test]
 fn a_failure_half_way_through_opening_is_an_error() {
     // No pool: the context is pushed, and popped again on the way out.
     let stub = Stub::new(12_000).answering("cuMemPoolCreate", 801);
-    expect_each("no-pool", stub, "Ok", "cuMemPoolCreate 801");
+    expect_each(stub, "Ok", "cuMemPoolCreate 801");
 }
 
 #[test]
 fn a_library_that_always_succeeds_opens() {
-    expect("good", Stub::new(12_000), "Ok");
+    expect(Stub::new(12_000), "Ok");
 }
 
 /// The stub's stream and event creation fail unless the device's own context is current.
@@ -102,7 +107,7 @@ fn calls_find_our_context_current_and_leave_the_callers() {
     let stub = Stub::new(12_000).answering("cuEventQuery", 600);
     let round = "stream Ok, event Ok, query Ok(false), current";
     let expected = format!("open Ok, current 0x0; {round} 0x0; {round} 0x20; {round} 0x10");
-    stub.expect("contexts", "stub_child_contexts", &expected);
+    expect_of(stub, "stub_child_contexts", &expected);
 }
 
 #[test]
@@ -138,25 +143,25 @@ fn devices_are_listed_without_a_context() {
     let expected = "0 stub 100 bytes, capability 75.76, 40 engines, peers [1], driver 12000, None; \
                     1 stub 101 bytes, capability 75.76, 40 engines, peers [], driver 12000, None; \
                     open cuDevicePrimaryCtxRetain 2";
-    stub.expect("visible", "stub_child_visible", expected);
+    expect_of(stub, "stub_child_visible", expected);
 }
 
 #[test]
 fn where_there_is_no_device_none_is_listed() {
     let stub = Stub::new(12_000).answering("cuInit", 100);
-    stub.expect("none", "stub_child_visible", "open cuInit 100");
+    expect_of(stub, "stub_child_visible", "open cuInit 100");
 }
 
 #[test]
 fn a_device_that_does_not_answer_leaves_no_half_a_list() {
     let stub = Stub::new(12_000).answering("cuDeviceGetAttribute", 999);
-    stub.expect("dumb", "stub_child_visible", "cuDeviceGetAttribute 999");
+    expect_of(stub, "stub_child_visible", "cuDeviceGetAttribute 999");
 }
 
 #[test]
 fn a_device_that_cannot_be_asked_for_its_peers_has_none() {
     let stub = Stub::new(12_000).answering("cuDeviceCanAccessPeer", 101);
-    stub.expect("peers", "stub_child_peers", "[[], []], open Ok");
+    expect_of(stub, "stub_child_peers", "[[], []], open Ok");
 }
 
 #[test]
@@ -198,10 +203,25 @@ fn hardware_queues_are_what_the_environment_asks_for_within_cudas_bounds() {
 }
 
 /// Expects the same from [`device_count`] and [`open`].
-fn expect(name: &str, stub: Stub, both: &str) {
-    expect_each(name, stub, both, both);
+fn expect(stub: Stub, both: &str) {
+    expect_each(stub, both, both);
 }
 
-fn expect_each(name: &str, stub: Stub, count: &str, opened: &str) {
-    stub.expect(name, "stub_child", &format!("{count}, {opened}"));
+fn expect_each(stub: Stub, count: &str, opened: &str) {
+    expect_of(stub, "stub_child", &format!("{count}, {opened}"));
+}
+
+/// Runs the ignored test `child` in a process that finds this library, and expects it to print
+/// `outcome`.
+fn expect_of(stub: Stub, child: &str, outcome: &str) {
+    let folder = stub.compile();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("driver::cuda::tests::{child}"), "--ignored", "--nocapture"])
+        .env("LD_LIBRARY_PATH", folder.path())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let found = stdout.lines().find_map(|line| Some(line.split_once(OUTCOME)?.1));
+    assert_eq!(found, Some(outcome), "{stdout}\n{stderr}");
 }

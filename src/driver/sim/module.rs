@@ -43,9 +43,13 @@ impl Modules {
     }
 }
 
-/// Names of the kernels in PTX text; `None` for what is no PTX (it has no `.version`).
+/// Names of the kernels in PTX text; `None` for what is no PTX: it has no `.version`, or breaks off.
 pub(super) fn kernels_of(ptx: &str) -> Option<Vec<String>> {
     let code: String = ptx.lines().flat_map(|line| [before_comment(line), "\n"]).collect();
+    let count = |bracket| code.matches(bracket).count();
+    if count('(') != count(')') || count('{') != count('}') {
+        return None;
+    }
     let mut words = code.split_whitespace();
     let mut version = false;
     let mut kernels = Vec::new();
@@ -74,6 +78,7 @@ mod tests {
                    .visible .entry one(\n.param .u64 p\n)\n{ ret; }\n.visible .entry two ()\n{}";
         assert_eq!(kernels_of(ptx), Some(vec!["one".into(), "two".into()]));
         assert_eq!(kernels_of("hello"), None);
+        assert_eq!(kernels_of(".version 8.0 .entry broken(.param .u64 a"), None);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Calls {
             SimCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             SimCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
             SimCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
-            SimCall::ModuleLoad => Ok(drop(driver.module_load(&self.ptx).map_err(|e| e.error)?)),
+            SimCall::ModuleLoad => driver.module_load(&self.ptx).map(|_| ()).map_err(|e| e.error),
             SimCall::ModuleUnload => driver.module_unload(ModuleHandle::new(spare_module.raw())),
             SimCall::ModuleFunction => driver.module_function(&self.module, c"kernel").map(drop),
             SimCall::Launch => {

@@ -1,0 +1,279 @@
+//! Every error there is, each come by as a program would, with its message for a reader:
+//!
+//!     cargo test --test it errors::every -- --nocapture
+
+use std::collections::BTreeSet;
+
+use headwater::sim::{Fault, Schedule, SimCall, SimOptions};
+use headwater::{Device, DeviceBuffer, Error, Result};
+
+use crate::common::{
+    AS_PROMISED, Child, device_buffer, eager, in_process_of, on_gpu, poll_once, sim, simulated,
+    simulated_with, stepped, wait,
+};
+use crate::kernels::{copy_u32, increment, trap};
+use crate::lost::fail;
+use crate::stub_driver::{Stub, has_compiler};
+
+const INVALID_VALUE: u32 = 1;
+const UNSUPPORTED_PTX_VERSION: u32 = 222;
+
+#[headwater::kernels(ptx = "this is a recipe for bread")]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: there is no such kernel to launch.
+unsafe extern "C" {
+    #[launch(grid = 1, block = 1)]
+    #[args(x)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn not_ptx(x: &mut [u32]);
+}
+
+#[headwater::kernels(ptx = ".version 8.0\n.target sm_75\n.visible .entry corrupt(.param .u64 p0")]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: there is no such kernel to launch.
+unsafe extern "C" {
+    #[launch(grid = 1, block = 1)]
+    #[args(x)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn corrupt(x: &mut [u32]);
+}
+
+#[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: thread i < n touches element i of the slice, whose length is n; the last two do not match
+// the module and cannot be launched.
+unsafe extern "C" {
+    #[launch(grid = 1, block = 1_000_000, entry = "increment")]
+    #[args(x, x.len() as u32)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn thick(x: &mut [u32]);
+
+    #[launch(grid = 1, block = 256, entry = "not_in_the_module")]
+    #[args(x, x.len() as u32)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn missing(x: &mut [u32]);
+
+    #[launch(grid = 1, block = 256, entry = "copy_u32")]
+    #[args(x, x.len() as u32)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn misdeclared(x: &mut [u32]);
+
+    #[launch(grid = 1, block = 1, entry = "increment")]
+    #[args(n as u32)]
+    #[twin(nothing_on_host)]
+    safe fn without_a_buffer(n: u32);
+}
+
+fn nothing_on_host(_: u32) {}
+
+fn buffer(device: &Device) -> DeviceBuffer<u32> {
+    device_buffer(device, &[0; 64])
+}
+
+/// A device whose next call of that kind is refused.
+fn refusing(call: SimCall, code: u32) -> Device {
+    let device = eager();
+    device.current_stream(); // whatever that takes
+    sim(&device).inject(Fault::of_call(call, code));
+    device
+}
+
+/// What a launch answers of a kernel of no registered module.
+#[allow(unsafe_code)]
+fn launch_unregistered(x: &mut DeviceBuffer<u32>) -> Result<()> {
+    use headwater::__private::{
+        Geometry, KernelCost, KernelDecl, LaunchCall, argument_mut, launch,
+    };
+    static LATE: KernelDecl = KernelDecl::new("late", "late", &[]);
+    let view = x.into();
+    let call = LaunchCall {
+        kernel: &LATE,
+        geometry: Geometry::grid(1u32, 1u32),
+        shared_bytes: 0,
+        cost: KernelCost::Unknown,
+        params: &[],
+        arguments: &[argument_mut::<u32>("x", &view, false)],
+        twin: None,
+    };
+    // SAFETY: there is no such kernel to launch.
+    unsafe { launch(call) }.map(drop)
+}
+
+/// An error as another process, or this one, had it.
+struct Told {
+    variant: String,
+    how: String,
+    message: String,
+}
+
+impl Told {
+    fn of(how: &str, error: &Error) -> Self {
+        let variant = format!("{error:?}");
+        let end = variant.find(|c: char| !c.is_alphanumeric()).unwrap_or(variant.len());
+        Told { variant: variant[..end].into(), how: how.into(), message: error.to_string() }
+    }
+
+    /// The one that the child process ends with.
+    fn by(what: &str, environment: impl FnOnce(Child) -> Child) -> Self {
+        let said = environment(Child::new("errors::the_process_with_an_error", what)).run();
+        let line = |begin: &str| {
+            let line = said.lines().find_map(|line| line.split_once(begin));
+            line.unwrap_or_else(|| panic!("no {begin}in {said}")).1.to_owned()
+        };
+        Told { variant: line("variant: "), how: what.into(), message: line("message: ") }
+    }
+}
+
+#[test]
+#[ignore = "the process of another test"]
+fn the_process_with_an_error() {
+    let Some(what) = in_process_of() else { return };
+    let error = match &*what {
+        "opening the environment's device" => Device::from_env().err(),
+        "waiting where no thread can be started" => Some(no_thread()),
+        other => panic!("{other}?"),
+    };
+    let Told { variant, message, .. } = Told::of("", &error.expect("an error"));
+    println!("variant: {variant}\nmessage: {message}\n{AS_PROMISED}");
+}
+
+/// Leaves no address space for the stack of one more thread, then needs the reactor's.
+#[allow(unsafe_code, reason = "limits are set by libc")]
+fn no_thread() -> Error {
+    let device = stepped();
+    let mut x = device.zeros::<u32>(64).expect("a buffer"); // the device's own thread runs
+    let mut done = increment(&mut x).expect("a launch");
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    let limit = libc::rlimit { rlim_cur: pages * 4096 + (1 << 20), rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    match poll_once(&mut done) {
+        std::task::Poll::Ready(Err(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Every error that can be had on this machine, with how.
+fn all() -> Result<Vec<Told>> {
+    let mut all = Vec::new();
+    let mut put = |how: &str, result: Result<()>| {
+        all.push(Told::of(how, &result.expect_err(how)));
+    };
+    let device = stepped();
+    let mut x = buffer(&device);
+    let mut short = device_buffer(&device, &[0u32; 3]);
+
+    put("a copy between lengths", x.copy_from(&short).map(drop));
+    put("a kernel's own condition", copy_u32(&short, &mut x).map(drop));
+    let mut elsewhere = buffer(&eager());
+    put("a buffer of another device", copy_u32(&x, &mut elsewhere).map(drop));
+    put("a read of new memory", copy_u32(&device.alloc(64)?, &mut x).map(drop));
+    let mut wide = device.alloc::<[u32; 17]>(4)?;
+    put("a fill of 17 words", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
+    put("more than can be addressed", device.alloc::<u64>(usize::MAX).map(drop));
+    put("more than there is", device.alloc::<u8>(1 << 40).map(drop));
+    put("a block of a million threads", thick(&mut x).map(drop));
+    put("a kernel that the module lacks", missing(&mut x).map(drop));
+    put("a kernel declared otherwise than it is", misdeclared(&mut x).map(drop));
+    put("text that is no PTX", not_ptx(&mut x).map(drop));
+    put("PTX that breaks off", corrupt(&mut x).map(drop));
+    put("a kernel without a twin, simulated", trap(&mut x).map(drop));
+    put("a kernel of a module not registered", launch_unregistered(&mut short));
+    put("a launch that names no device", without_a_buffer(1).map(drop));
+    let mut pinned = device.alloc_host::<u32>(64)?;
+    x.copy_to(&mut pinned)?;
+    put("a look at a copy in flight", pinned.try_read().map(drop));
+
+    let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        builder.queue_limit(2)
+    });
+    let mut x = device.zeros::<u32>(64)?;
+    increment(&mut x)?;
+    put("one operation too many", increment(&mut x).map(drop));
+
+    let fault = Fault::of_call(SimCall::ModuleLoad, UNSUPPORTED_PTX_VERSION).always();
+    let device = simulated(SimOptions::new().fault(fault));
+    put("PTX that the driver calls new", increment(&mut device.zeros(64)?).map(drop));
+    let device = refusing(SimCall::Launch, INVALID_VALUE);
+    put("a launch that the driver refuses", increment(&mut device.zeros(64)?).map(drop));
+    let mut pairs = device.alloc::<[u32; 2]>(64)?;
+    sim(&device).inject(Fault::of_call(SimCall::Fill, INVALID_VALUE).after(1));
+    put("a fill of which the driver refuses half", pairs.fill([1, 2]).map(drop));
+    let mut x = buffer(&device);
+    put("a kernel that faults", wait(fail(&mut x)?));
+
+    let (sender, told) = std::sync::mpsc::channel();
+    let device = simulated_with(SimOptions::new(), |builder| {
+        builder.on_error(move |error| drop(sender.send(error.clone())))
+    });
+    let x = device.zeros::<u32>(64)?;
+    sim(&device).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    drop(x);
+    put("memory that the driver does not take back", Err(told.try_recv().expect("it was told")));
+
+    if cfg!(not(feature = "cuda")) {
+        put("a GPU, without the feature", Device::cuda(0).map(drop));
+    } else if on_gpu() {
+        put("a GPU that is not there", Device::cuda(1_000).map(drop));
+    } else {
+        put("a GPU, without a driver", Device::cuda(0).map(drop));
+    }
+
+    let opening = "opening the environment's device";
+    all.push(Told::by(opening, |child| child.env("HEADWATER_DEVICE", "gpu")));
+    all.push(Told::by("waiting where no thread can be started", |child| child));
+    if cfg!(feature = "cuda") && !on_gpu() && has_compiler() {
+        for stub in [
+            Stub::new(11_080),
+            Stub::new(13_000).without("cuLaunchKernel"),
+            Stub::new(13_000).answering("cuInit", 100),
+        ] {
+            let folder = stub.compile();
+            all.push(Told::by(opening, |child| {
+                let child = child.env("LD_LIBRARY_PATH", folder.path());
+                child.env("HEADWATER_DEVICE", "cuda:0")
+            }));
+        }
+    }
+    Ok(all)
+}
+
+/// Those that this machine or this build cannot come by.
+fn not_here() -> Vec<&'static str> {
+    match (cfg!(feature = "cuda"), on_gpu() || !has_compiler()) {
+        (false, _) => vec!["NoDriver", "DriverTooOld", "DriverBroken", "NoDevice"],
+        // One has a driver, the other no compiler to make a stub with.
+        (true, true) => vec!["FeatureMissing", "NoDriver", "DriverTooOld", "DriverBroken"],
+        (true, false) => vec!["FeatureMissing"],
+    }
+}
+
+/// The variants, by the source.
+fn variants() -> BTreeSet<&'static str> {
+    let source = include_str!("../../src/error/mod.rs");
+    let body = source.split_once("pub enum Error {").expect("the enum").1;
+    let body = body.split_once("\n}").expect("its end").0;
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+    names.map(|line| line.split([' ', '(', '{', ',']).next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn every_error_can_be_had_and_says_what_was_given_and_what_to_do() -> Result<()> {
+    let all = all()?;
+    for Told { variant, how, message } in &all {
+        println!("{how}\n    {variant}: {message}");
+        assert!(message.len() > 40 && message.len() < 600, "{message}");
+        assert!(!message.contains("  ") && !message.ends_with('.'), "{message}");
+        // What was given is in it, or what to do after a colon or a semicolon.
+        assert!(message.contains([':', ';']), "{message}");
+    }
+    let mut found: BTreeSet<_> = all.iter().map(|told| &*told.variant).collect();
+    for variant in not_here() {
+        println!("{variant}: not on this machine, or not in this build");
+        found.insert(variant);
+    }
+    assert_eq!(found, variants());
+    Ok(())
+}
