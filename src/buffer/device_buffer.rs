@@ -75,6 +75,7 @@ impl<T> DeviceBuffer<T> {
 impl<T> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceBuffer")
+            .field("number", &self.allocation.as_ref().map(|allocation| allocation.tracked().id()))
             .field("type", &std::any::type_name::<T>())
             .field("len", &self.len)
             .field("device", &self.core.number())

@@ -245,6 +245,7 @@ impl<T> Drop for HostBuffer<T> {
 impl<T> fmt::Debug for HostBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostBuffer")
+            .field("number", &self.tracked.id())
             .field("type", &std::any::type_name::<T>())
             .field("len", &self.len)
             .field("device", &self.core.number())

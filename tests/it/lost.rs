@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use headwater::sim::{Schedule, SimOptions, Violation};
+use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Violation};
 use headwater::{Device, DeviceBuffer, Error, Result, block_on};
 
 use crate::common::{
@@ -167,6 +167,25 @@ fn where_several_kernels_were_in_flight_all_are_listed_the_oldest_of_each_stream
     assert_eq!(suspects, [("fail", 1), ("increment", 1), ("increment", 2), ("fail", 2)]);
     let message = failure.to_string();
     assert!(message.contains("one of `fail` on stream "), "{message}");
+    Ok(())
+}
+
+#[test]
+fn the_call_that_is_told_of_a_failure_is_not_taken_for_its_cause() -> Result<()> {
+    const LAUNCH_FAILED: u32 = 719;
+    for in_flight in [false, true] {
+        let device = stepped();
+        let mut x = device_buffer(&device, &[0u32; 64]);
+        let mut y = device_buffer(&device, &[0u32; 64]);
+        if in_flight {
+            device.stream().in_scope(|| increment(&mut x))?;
+        }
+        sim(&device).inject(Fault::of_call(SimCall::Launch, LAUNCH_FAILED));
+        let failure = failure_of(copy_u32(&x, &mut y));
+        let named = failure.suspects.iter().map(|suspect| suspect.operation);
+        assert_eq!(named.collect::<Vec<_>>(), ["increment"][..usize::from(in_flight)]);
+        assert_eq!(failure.to_string().contains("no operation in flight"), !in_flight);
+    }
     Ok(())
 }
 

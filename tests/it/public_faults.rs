@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use headwater::{Completion, Device, DeviceBuffer, Result, block_on};
+use headwater::sim::{Fault, SimCall};
+use headwater::{Completion, Device, DeviceBuffer, Error, Result, block_on};
 
 use crate::common::{
     device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once, run_to_end,
@@ -189,6 +190,39 @@ fn dropping_with_half_a_second_in_flight_holds_up_nobody() -> Result<()> {
 #[ignore = "needs a GPU"]
 fn dropping_with_half_a_second_in_flight_holds_up_nobody_on_a_gpu() -> Result<()> {
     drop_with_half_a_second_in_flight(&gpu())
+}
+
+// cutile-rs#257: an error parked earlier was returned before the wait, and host memory freed under
+// its copy.
+#[test]
+fn an_earlier_error_ends_no_wait_and_frees_no_host_memory_under_its_copy() -> Result<()> {
+    const INVALID_VALUE: u32 = 1;
+    let device = stepped();
+    let sim = sim(&device);
+    let mut x = device_buffer(&device, &[1u32; LEN]);
+    let mut target = device.alloc_host::<u32>(LEN)?;
+    let copied = x.copy_to(&mut target)?;
+    let copy = last_op(sim).id;
+    // One error for a caller, one that is only to be logged.
+    sim.inject(Fault::of_call(SimCall::Launch, INVALID_VALUE));
+    assert!(matches!(increment(&mut x), Err(Error::Refused { .. })));
+    sim.inject(Fault::of_call(SimCall::EventQuery, INVALID_VALUE));
+    let mut downloading = x.to_vec();
+    {
+        let mut reading = target.read();
+        assert!(poll_once(&mut reading).is_pending(), "it did not wait");
+    }
+    assert!(poll_once(&mut downloading).is_pending(), "it did not wait");
+    assert!(sim.injected().len() == 2);
+    assert!(!copied.is_finished()?);
+    drop((target, downloading));
+    let next = pinned_buffer(&device, &[2u32; LEN]);
+    let after = pinned_buffer(&device, &[3u32; LEN]);
+    assert!(sim.run(copy).is_some(), "the copy was cancelled");
+    wait(copied)?;
+    run_to_end(&device);
+    assert_eq!((&*next.try_read()?, &*after.try_read()?), (&[2; LEN][..], &[3; LEN][..]));
+    Ok(())
 }
 
 // CUDA.jl#1366, mlx#2757: after a fault a callback never fired, and the await hung. (Here for a

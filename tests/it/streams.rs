@@ -9,7 +9,7 @@ use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions, S
 
 use crate::common::{
     device_buffer, eager, elements, own_device, own_device_with, receive, run_to_end, sim, stepped,
-    stepped_and_slow, wait, watched,
+    stepped_and_slow, until, wait, watched,
 };
 use crate::kernels::increment;
 
@@ -194,6 +194,47 @@ fn a_panic_inside_a_scope_ends_the_scope() {
     let polled = catch_unwind(AssertUnwindSafe(|| scoped.now_or_never()));
     assert!(polled.is_err());
     assert_eq!(device.current_stream().as_raw(), outside);
+}
+
+#[test]
+fn a_task_that_panics_takes_nobody_down_and_leaves_nothing_behind() -> Result<()> {
+    let device = stepped();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
+    let runtime = runtime.expect("a runtime");
+    let task = |panics: bool| {
+        let device = device.clone();
+        async move {
+            let mut x = device.zeros::<u32>(64)?;
+            let done = increment(&mut x)?;
+            assert!(!panics, "a task's own fault");
+            done.await?;
+            x.to_vec().await
+        }
+    };
+    let tasks =
+        runtime.block_on(device.scope(async {
+            (0..8).map(|i| headwater::spawn(task(i % 2 == 0))).collect::<Vec<_>>()
+        }));
+    let mut ended = tasks.into_iter().enumerate().map(|(i, task)| {
+        until("it has ended", || {
+            sim(&device).run_all();
+            task.is_finished()
+        });
+        (i, runtime.block_on(task))
+    });
+    assert!(ended.all(|(i, ended)| match ended {
+        Ok(Ok(x)) => i % 2 == 1 && x == [1; 64],
+        Ok(Err(_)) => false,
+        Err(ended) => i % 2 == 0 && ended.is_panic(),
+    }));
+    let mut more = device_buffer(&device, &[1u32; 64]);
+    increment(&mut more)?;
+    run_to_end(&device);
+    drop(more);
+    run_to_end(&device);
+    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert!(device.stream().in_flight() == 0);
+    Ok(())
 }
 
 #[test]

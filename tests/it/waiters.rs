@@ -289,6 +289,38 @@ fn a_waker_may_enqueue_await_and_drop_whatever_it_likes() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_last_handle_may_be_dropped_by_a_waker() -> Result<()> {
+    for with_work in [false, true] {
+        let device = stepped();
+        let sim = sim(&device).clone();
+        let mut x = device_buffer(&device, &[0u32; 64]);
+        let mut pinned = device.alloc_host::<u32>(64)?;
+        let mut done = increment(&mut x)?;
+        let step = last_op(&sim).id;
+        if with_work {
+            x.copy_to(&mut pinned)?; // still to run when the handles are gone
+        }
+        let mine = Arc::new(Mutex::new(Some((device, x, pinned))));
+        let (sender, dropped_on) = channel();
+        poll_with(&mut done, move || {
+            drop(mine.lock().expect("not poisoned").take());
+            let _ = sender.send(std::thread::current().name().map(str::to_owned));
+        });
+        assert!(sim.run(step).is_some());
+        let thread = receive(&dropped_on).expect("a named thread");
+        assert!(thread.starts_with("headwater-"), "on {thread}, not the reactor's");
+        drop(done);
+        sim.run_all();
+        until("all is given back", || {
+            (sim.live_streams(), sim.live_events(), sim.live_modules()) == (0, 0, 0)
+        });
+        assert_eq!((sim.live_device_bytes(), sim.live_pinned_bytes()), (0, 0));
+        assert_eq!(sim.violations(), []);
+    }
+    Ok(())
+}
+
 /// A waker that calls `on_clone` when it is cloned, and whose clones do nothing.
 #[allow(unsafe_code, reason = "the safe way to make a waker has no say in how it is cloned")]
 fn waker_with_a_clone(on_clone: &'static (dyn Fn() + Sync)) -> Waker {

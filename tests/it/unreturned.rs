@@ -1,0 +1,139 @@
+//! Errors that no call returns go to the device's hook, with the name of what they are about, and
+//! to nobody else.
+
+use std::sync::{Arc, Mutex};
+
+use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Simulator};
+use headwater::{Device, Error, Result};
+
+use crate::common::{
+    device_buffer, elements, pinned_buffer, run_to_end, sim, simulated_with, until, wait,
+};
+use crate::kernels::increment;
+use crate::lost::fail;
+
+const INVALID_VALUE: u32 = 1;
+
+/// What a hook was told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Error>>>);
+
+impl Told {
+    fn take(&self) -> Vec<Error> {
+        std::mem::take(&mut *self.0.lock().expect("not poisoned"))
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().expect("not poisoned").len()
+    }
+}
+
+/// A stepped device and what its hook is told.
+fn device_with_a_hook() -> (Device, Simulator, Told) {
+    let told = Told::default();
+    let hook = told.clone();
+    let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        builder.on_error(move |error| hook.0.lock().expect("not poisoned").push(error.clone()))
+    });
+    let simulator = sim(&device).clone();
+    (device, simulator, told)
+}
+
+/// What was not given back, and the driver's call for that.
+fn not_released(error: &Error) -> (&str, &'static str) {
+    match error {
+        Error::NotReleased { what, why } => match &**why {
+            Error::Refused { source, .. } => (what, source.call()),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+// cudarc#590: an error in `Drop` was returned by a later call that had nothing to do with it.
+#[test]
+fn a_free_that_fails_is_told_with_the_buffers_name_and_returned_by_no_call() -> Result<()> {
+    let (device, sim, told) = device_with_a_hook();
+    let x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let shown = format!("{x:?}");
+    sim.inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    drop(x);
+    let errors = told.take();
+    let [error] = &*errors else { panic!("{errors:?}") };
+    let (what, call) = not_released(error);
+    assert_eq!(call, "cuMemFreeAsync");
+    assert!(what.starts_with("device buffer #") && what.ends_with(" of 256 bytes"), "{what}");
+    let number = what.split(['#', ' ']).nth(3).expect("a number");
+    assert!(shown.contains(&format!("number: Some({number})")), "{what} is not {shown}");
+
+    let done = increment(&mut y)?;
+    run_to_end(&device);
+    wait(done)?;
+    assert_eq!(elements(&y), [1; 64]);
+    drop(y);
+    run_to_end(&device);
+    assert_eq!(sim.live_device_bytes(), 256, "the safe end of it is to keep it");
+    assert_eq!(told.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_given_back_when_a_device_is_closed_is_told() -> Result<()> {
+    let (device, sim, told) = device_with_a_hook();
+    drop(pinned_buffer(&device, &[1u32; 64]));
+    let timed = device.current_stream().record_timed()?;
+    wait(device.current_stream().synchronize())?;
+    for call in [SimCall::HostFree, SimCall::ModuleUnload, SimCall::StreamDestroy] {
+        sim.inject(Fault::of_call(call, INVALID_VALUE));
+    }
+    sim.inject(Fault::of_call(SimCall::EventDestroy, INVALID_VALUE));
+    drop(timed);
+    assert_eq!(told.count(), 1, "the event");
+    drop(device);
+    until("all is told", || told.count() == 4);
+    let mut calls: Vec<_> = told.take().iter().map(|error| not_released(error).1).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, ["cuEventDestroy", "cuMemFreeHost", "cuModuleUnload", "cuStreamDestroy"]);
+    Ok(())
+}
+
+#[test]
+fn the_loss_of_a_device_is_told_once_and_nothing_that_follows_from_it() -> Result<()> {
+    let (device, sim, told) = device_with_a_hook();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let pinned = pinned_buffer(&device, &[1u32; 64]);
+    let failed = fail(&mut x)?;
+    sim.run_all();
+    assert!(matches!(wait(failed), Err(Error::DeviceLost(_))));
+    drop((x, pinned, device));
+    until("the device is gone", || Arc::strong_count(&told.0) == 1);
+    let errors = told.take();
+    let [Error::DeviceLost(failure)] = &*errors else { panic!("{errors:?}") };
+    assert_eq!(failure.operation().map(|op| op.operation), Some("fail"));
+    Ok(())
+}
+
+#[test]
+fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
+    let device = Arc::new(Mutex::new(None::<Device>));
+    let within = device.clone();
+    let opened = simulated_with(SimOptions::new(), |builder| {
+        builder.on_error(move |error| {
+            assert!(matches!(error, Error::NotReleased { .. }), "{error:?}");
+            let device = within.lock().expect("not poisoned").clone().expect("it was opened");
+            let x = device.zeros::<u32>(8).expect("the device works");
+            assert_eq!(elements(&x), [0; 8]);
+            *within.lock().expect("not poisoned") = None;
+            panic!("a hook's own fault");
+        })
+    });
+    *device.lock().expect("not poisoned") = Some(opened.clone());
+    let x = opened.zeros::<u32>(64)?;
+    sim(&opened).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    drop(x);
+    assert!(device.lock().expect("not poisoned").is_none(), "the hook was not called");
+    let y = device_buffer(&opened, &[1u32; 8]);
+    assert_eq!(elements(&y), [1; 8]);
+    Ok(())
+}
