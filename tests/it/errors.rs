@@ -8,8 +8,8 @@ use headwater::sim::{Fault, Schedule, SimCall, SimOptions};
 use headwater::{Device, DeviceBuffer, Error, Result};
 
 use crate::common::{
-    AS_PROMISED, Child, device_buffer, eager, in_process_of, on_gpu, poll_once, sim, simulated,
-    simulated_with, stepped, wait,
+    AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
+    poll_once, sim, simulated, simulated_with, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
@@ -36,6 +36,17 @@ unsafe extern "C" {
     #[args(x)]
     #[twin(crate::kernels::increment_on_host)]
     safe fn corrupt(x: &mut [u32]);
+}
+
+#[headwater::kernels(ptx = ".version 9.9\n.target sm_75\n.address_size 64\n\
+                            .visible .entry too_new(.param .u64 p0) { ret; }")]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: the kernel does nothing.
+unsafe extern "C" {
+    #[launch(grid = 1, block = 1)]
+    #[args(x)]
+    #[twin(crate::kernels::increment_on_host)]
+    safe fn too_new(x: &mut [u32]);
 }
 
 #[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
@@ -237,6 +248,29 @@ fn all() -> Result<Vec<Told>> {
         }
     }
     Ok(all)
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn the_driver_says_what_is_wrong_with_ptx_that_is_corrupt_or_newer() -> Result<()> {
+    assert!(on_gpu(), "set HEADWATER_REQUIRE_GPU=1");
+    let device = any_device();
+    let mut x = buffer(&device);
+    let refused = too_new(&mut x);
+    println!("{refused:?}");
+    match refused {
+        Err(Error::PtxTooNew { version, driver_version, .. }) => {
+            assert_eq!((&*version, driver_version), ("9.9", device.info().driver_version));
+        }
+        other => panic!("{other:?}"),
+    }
+    match corrupt(&mut x) {
+        Err(Error::PtxRejected { log, .. }) => assert!(log.contains("ptxas"), "{log:?}"),
+        other => panic!("{other:?}"),
+    }
+    increment(&mut x)?;
+    assert_eq!(elements(&x), [1; 64]);
+    Ok(())
 }
 
 /// Those that this machine or this build cannot come by.

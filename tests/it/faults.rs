@@ -14,6 +14,7 @@ use crate::common::{
     watched,
 };
 use crate::kernels::{delay, increment, out_of_bounds, trap};
+use crate::lost::failure_of;
 
 /// Nanoseconds. The driver tells of a fault when the kernels that ran beside it have ended.
 const DELAY: u64 = 300_000_000;
@@ -40,9 +41,18 @@ fn an_illegal_address_ends_every_wait_and_leaves_the_process_alive() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
+fn a_kernel_that_faults_alone_is_named_with_its_stream() {
+    in_faulting_process("alone");
+}
+
+#[test]
 #[ignore = "the process of other tests"]
 fn the_faulting_process() -> Result<()> {
     let Some(fault) = in_process_of() else { return Ok(()) };
+    if fault == "alone" {
+        return alone();
+    }
     watched(move || {
         let device = own_device();
         let mut x = device.zeros::<u32>(64)?;
@@ -66,9 +76,9 @@ fn the_faulting_process() -> Result<()> {
         }
         assert!(beside.iter_mut().all(|wait| register(wait).is_pending()));
         let faulting = device.stream();
-        let fault = faulting.in_scope(|| match &*fault {
-            "trap" => trap(&mut x),
-            _ => out_of_bounds(&mut x),
+        let (name, fault) = faulting.in_scope(|| match &*fault {
+            "trap" => Ok(("trap", trap(&mut x)?)),
+            _ => Ok(("out_of_bounds", out_of_bounds(&mut x)?)),
         })?;
         // The driver may tell of the fault at any call from here on.
         let mut behind = Vec::new();
@@ -83,7 +93,7 @@ fn the_faulting_process() -> Result<()> {
         let at_once = behind.iter_mut().filter_map(|wait| register(wait).is_ready().then_some(()));
         let at_once = at_once.count();
 
-        assert!(is_lost(&wait(fault)));
+        let failure = failure_of(wait(fault));
         let first = Instant::now();
         let waiters = beside.len() + behind.len();
         until("every waiter is told", || wakes.count() + at_once == waiters);
@@ -98,6 +108,20 @@ fn the_faulting_process() -> Result<()> {
         assert!(behind.into_iter().all(|wait_behind| is_lost(&wait(wait_behind))));
         assert!(is_lost(&wait(pinned.read())) || copied.is_err());
 
+        // All kernels that were in flight are suspects, the one that did it among them.
+        println!("{failure}");
+        let raw = format!(
+            "number: {}",
+            failure
+                .suspects
+                .iter()
+                .find(|s| s.operation == name)
+                .expect("the kernel is among the suspects")
+                .stream
+        );
+        assert!(format!("{faulting:?}").contains(&raw), "{faulting:?}: {failure}");
+        assert!(failure.suspects.iter().all(|s| !s.operation.contains(' ')), "{failure:?}");
+
         // Whatever comes later is refused, and what is dropped is left alone.
         assert!(is_lost(&increment(&mut x)));
         assert!(is_lost(&device.zeros::<u32>(4)));
@@ -106,6 +130,31 @@ fn the_faulting_process() -> Result<()> {
         drop((x, others, slow, pinned, faulting, device));
         let simulated = eager();
         assert_eq!(elements(&simulated.zeros::<u32>(4)?), [0; 4]);
+        println!("{AS_PROMISED}");
+        Ok(())
+    })
+}
+
+fn alone() -> Result<()> {
+    watched(|| {
+        let device = own_device();
+        let mut x = device.zeros::<u32>(64)?;
+        let mut pinned = device.alloc_host::<u32>(64)?;
+        wait(device.current_stream().synchronize())?;
+        let stream = device.stream();
+        let copied = stream.in_scope(|| {
+            trap(&mut x)?;
+            x.copy_to(&mut pinned)
+        });
+        let failure = failure_of(match copied {
+            Ok(copied) => wait(copied),
+            Err(error) => Err(error),
+        });
+        println!("{failure}");
+        let operation = failure.operation().expect("one kernel was in flight");
+        assert_eq!((operation.operation, operation.number), ("trap", 1));
+        assert!(failure.to_string().contains("`trap` on stream "), "{failure}");
+        assert!(format!("{stream:?}").contains(&format!("number: {}", operation.stream)));
         println!("{AS_PROMISED}");
         Ok(())
     })
