@@ -4,6 +4,7 @@
 mod block_on;
 mod common;
 mod cost;
+mod documents;
 mod dropped;
 mod early;
 mod errors;
