@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::{Bench, bytes_at, code, eager, stepped};
 use crate::driver::sim::{Fault, Injected, SimCall, SimOpKind, SimOptions, Simulator, open};
@@ -235,11 +236,18 @@ fn a_sticky_code_ends_the_device_also_where_the_call_takes_effect() {
 }
 
 #[test]
-fn a_caller_blocked_by_a_full_queue_hears_of_the_failure() {
-    let b = super::bench(SimOptions::new().schedule(super::Schedule::Stepped).queue_limit(1));
+fn a_caller_blocked_by_a_full_queue_hears_of_the_failure_at_once() {
+    let b = super::bench(SimOptions::new().queue_limit(1));
     let s = b.stream();
     let x = b.alloc(16, &s);
-    b.fill(x, 1, 16, &s);
+    let (open, gate) = mpsc::channel();
+    let (gate, opened) = (Arc::new(Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
+    let counter = opened.clone();
+    b.launch(&s, move |_| {
+        let in_time = gate.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_ok();
+        counter.fetch_add(usize::from(in_time), SeqCst);
+        Ok(())
+    });
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| b.try_fill(fill_of(x, 2), &s));
         while b.sim.blocked_calls() == 0 {
@@ -248,6 +256,9 @@ fn a_caller_blocked_by_a_full_queue_hears_of_the_failure() {
         b.sim.fail(LAUNCH_FAILED);
         assert_eq!(code(blocked.join().unwrap()), Some(LAUNCH_FAILED));
     });
+    open.send(()).unwrap();
+    b.sim.settle();
+    assert_eq!(opened.load(SeqCst), 1, "it was told when the running twin had ended");
 }
 
 #[test]
@@ -386,7 +397,7 @@ fn pending_twin_that_asks() -> (Bench, Receiver<(usize, Option<String>)>) {
 
 /// Callers hold locks of their own: it is dropped by the device.
 fn assert_dropped_by_the_device(answers: &Receiver<(usize, Option<String>)>) {
-    let answer = answers.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    let answer = answers.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(answer, (0, Some("headwater-sim".into())));
 }
 
@@ -394,12 +405,13 @@ fn assert_dropped_by_the_device(answers: &Receiver<(usize, Option<String>)>) {
 fn what_twins_captured_is_dropped_without_the_lock_when_a_call_ends_the_device() {
     let (b, answers) = pending_twin_that_asks();
     b.sim.inject(Fault::any_call(LAUNCH_FAILED));
-    std::thread::scope(|scope| {
-        scope.spawn(|| b.driver.memory_free().unwrap_err());
-        assert_dropped_by_the_device(&answers);
-    });
+    let driver = b.driver.clone();
+    std::thread::spawn(move || driver.memory_free()); // hangs where the lock is held
+    assert_dropped_by_the_device(&answers);
+
     let (b, answers) = pending_twin_that_asks();
-    b.sim.fail(LAUNCH_FAILED);
+    let sim = b.sim.clone();
+    std::thread::spawn(move || sim.fail(LAUNCH_FAILED));
     assert_dropped_by_the_device(&answers);
 }
 
