@@ -22,6 +22,7 @@ mod order;
 mod programs;
 mod public_faults;
 mod queue;
+mod refused;
 mod streams;
 mod stub_driver;
 mod threads;
