@@ -4,6 +4,7 @@
 //! every line at once, one after the other; what the program reads, midway and at the end, has to
 //! be what the model holds, and what the model knows to be unwritten has to be refused.
 
+use headwater::sim::Fault;
 use headwater::{Completion, Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
@@ -16,15 +17,24 @@ const BUFFERS: usize = 4;
 const PINNED: usize = 2;
 const LEN: usize = 8;
 const LINES: usize = 24;
+const NOT_SUPPORTED: u32 = 801;
 
 /// Elements as the model has them; `None`: nothing has written them.
 type Model = Option<[u32; LEN]>;
 
+/// How programs are run.
+#[derive(Clone, Copy, Default)]
+struct Mode {
+    /// Operations run when the program says so.
+    stepped: bool,
+    /// Calls of the driver are refused now and then; what was refused did nothing.
+    refused: bool,
+}
+
 struct Program<'a> {
     device: &'a Device,
     random: Random,
-    /// Operations run when this program says so.
-    stepped: bool,
+    mode: Mode,
     streams: Vec<Stream>,
     buffers: Vec<DeviceBuffer<u32>>,
     pinned: Vec<HostBuffer<u32>>,
@@ -34,11 +44,11 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(device: &'a Device, seed: u64, stepped: bool) -> Result<Self> {
+    fn new(device: &'a Device, seed: u64, mode: Mode) -> Result<Self> {
         Ok(Program {
             device,
             random: Random::new(seed),
-            stepped,
+            mode,
             streams: (0..STREAMS).map(|_| device.stream()).collect(),
             buffers: (0..BUFFERS).map(|_| device.alloc(LEN)).collect::<Result<_>>()?,
             pinned: (0..PINNED).map(|_| device.alloc_host(LEN)).collect::<Result<_>>()?,
@@ -50,8 +60,21 @@ impl<'a> Program<'a> {
 
     fn run(mut self) -> Result<()> {
         for _ in 0..LINES {
-            self.line()?;
-            while self.stepped && self.random.one_in(3) && self.step() {}
+            if self.mode.refused && self.random.one_in(3) {
+                let after = self.random.below(8) as u64;
+                sim(self.device).inject(Fault::any_call(NOT_SUPPORTED).after(after));
+            }
+            let models = (self.buffer_models, self.pinned_models);
+            match self.line() {
+                Err(Error::Refused { .. }) if self.mode.refused => {
+                    (self.buffer_models, self.pinned_models) = models;
+                }
+                done => done?,
+            }
+            while self.mode.stepped && self.random.one_in(3) && self.step() {}
+        }
+        if self.mode.refused {
+            sim(self.device).clear_faults();
         }
         for x in 0..BUFFERS {
             let to = self.random.below(PINNED);
@@ -72,11 +95,11 @@ impl<'a> Program<'a> {
     /// Where operations have to be stepped: at random until `done`. Asking may record an event, or
     /// meet the reactor's thread asking, so it may take some more asking once all has run.
     fn step_until(&mut self, done: impl Fn(&mut Self) -> bool) {
-        let mut more = self.stepped;
+        let mut more = self.mode.stepped;
         while more && !done(self) {
             more = self.step();
         }
-        if self.stepped && !more {
+        if self.mode.stepped && !more {
             until("not in flight, with nothing left to run", || done(self));
         }
     }
@@ -195,11 +218,7 @@ impl<'a> Program<'a> {
 }
 
 /// Runs the programs of these seeds, a new device for every 500, and names the seed that failed.
-fn run_programs(
-    seeds: std::ops::Range<u64>,
-    stepped: bool,
-    open: impl Fn() -> Device,
-) -> Result<()> {
+fn run_programs(seeds: std::ops::Range<u64>, mode: Mode, open: impl Fn() -> Device) -> Result<()> {
     struct Seed(u64);
     impl Drop for Seed {
         fn drop(&mut self) {
@@ -211,10 +230,15 @@ fn run_programs(
     let mut device = open();
     for seed in seeds {
         let _seed = Seed(seed);
-        Program::new(&device, seed, stepped)?.run()?;
+        Program::new(&device, seed, mode)?.run()?;
         if (seed + 1).is_multiple_of(500) && device.simulator().is_some() {
             run_to_end(&device);
-            assert_eq!(sim(&device).live_device_bytes(), 0, "memory of programs that ended");
+            if mode.refused {
+                assert!(sim(&device).injected().len() > 500, "few calls were refused");
+            } else {
+                // Where a free is refused, the memory stays.
+                assert_eq!(sim(&device).live_device_bytes(), 0, "memory of programs that ended");
+            }
             device = open();
         }
     }
@@ -223,15 +247,21 @@ fn run_programs(
 
 #[test]
 fn random_programs_compute_what_they_say_in_any_order_the_device_may_choose() -> Result<()> {
-    run_programs(0..5_000, true, stepped)
+    run_programs(0..5_000, Mode { stepped: true, ..Mode::default() }, stepped)
 }
 
 #[test]
 fn random_programs_compute_what_they_say_while_the_device_runs_beside_the_host() -> Result<()> {
-    run_programs(5_000..10_000, false, eager)
+    run_programs(5_000..10_000, Mode::default(), eager)
 }
 
 #[test]
 fn random_programs_compute_what_they_say_on_any_device() -> Result<()> {
-    run_programs(10_000..10_500, false, any_device)
+    run_programs(10_000..10_500, Mode::default(), any_device)
+}
+
+#[test]
+fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() -> Result<()> {
+    run_programs(11_000..13_000, Mode { stepped: true, refused: true }, stepped)?;
+    run_programs(13_000..15_000, Mode { stepped: false, refused: true }, eager)
 }
