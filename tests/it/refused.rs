@@ -90,6 +90,12 @@ fn assert_passed_over(call: SimCall) {
     assert!(passed_over, "{call:?} was refused and nobody was told");
 }
 
+/// How much of a device is alive: streams, events, modules, page-locked memory.
+fn alive(sim: &Simulator) -> u64 {
+    let objects = sim.live_streams() + sim.live_events() + sim.live_modules();
+    objects as u64 + u64::from(sim.live_pinned_bytes() > 0)
+}
+
 /// Runs a program once for every call that it makes, with that call refused, under both schedules;
 /// `calls` are some of those. The calls that open the device are not among them.
 fn with_each_call_refused(calls: &[SimCall], program: fn(&Refusing)) {
@@ -135,14 +141,16 @@ fn run_refusing(
         }
         true => {}
     }
+    let Refusing { device, sim, .. } = r;
+    drop(device);
+    let kept = u64::from(was_refused == Some(SimCall::EventDestroy));
+    until("the device is closed", || alive(&sim) == kept);
     was_refused
 }
 
 fn written(r: &Refusing, from: u32) -> HostBuffer<u32> {
     let mut pinned = r.again(|| r.device.alloc_host::<u32>(LEN));
-    let mut elements = block_on(pinned.write()).expect("nothing uses it");
-    elements.iter_mut().zip(from..).for_each(|(element, value)| *element = value);
-    drop(elements);
+    block_on(pinned.write()).expect("nothing uses it").copy_from_slice(&counting_from(from));
     pinned
 }
 
@@ -312,12 +320,6 @@ fn a_fill_of_which_only_some_calls_were_taken_leaves_the_buffer_undefined() {
     });
 }
 
-/// How much of a device is alive: streams, events, modules, page-locked memory.
-fn live(sim: &Simulator) -> u64 {
-    let objects = sim.live_streams() + sim.live_events() + sim.live_modules();
-    objects as u64 + u64::from(sim.live_pinned_bytes() > 0)
-}
-
 /// Opens a device, uses it, closes it, with one call refused. Gives the device's handle, and
 /// whether it could be opened.
 fn open_and_close(single_stream: bool, code: u32, after: u64) -> (Simulator, bool) {
@@ -350,7 +352,7 @@ fn a_device_that_could_not_be_opened_leaves_nothing_behind_and_one_that_was_clos
             until("everything is destroyed, but for what could not be", || {
                 let destroying = [EventDestroy, HostFree, ModuleUnload, StreamDestroy];
                 let kept = refused(&sim).is_some_and(|call| destroying.contains(&call));
-                live(&sim) == u64::from(kept)
+                alive(&sim) == u64::from(kept)
             });
             assert_eq!(sim.violations(), []);
             not_opened += usize::from(!is_open);
@@ -373,6 +375,51 @@ fn a_device_that_fails_while_it_is_opened_or_closed_hangs_nobody() {
     for after in (0..300).step_by(7) {
         let (sim, _) = watched(move || open_and_close(false, LAUNCH_FAILED, after));
         assert_eq!(sim.violations(), []);
+    }
+}
+
+/// Uses a device of which one call tells that the device is lost; false where it made no more than
+/// `after` calls.
+fn lose_at(after: u64, takes_effect: bool) -> bool {
+    let device = simulated(SimOptions::new());
+    let sim = sim(&device).clone();
+    let fault = Fault::any_call(LAUNCH_FAILED).after(after);
+    sim.inject(if takes_effect { fault.taking_effect() } else { fault });
+    let mut known = false;
+    let mut check = |result: Result<()>| match result {
+        Ok(()) => assert!(!known, "the device was lost before"),
+        Err(Error::DeviceLost(_)) => known = true,
+        Err(error) => panic!("{error}"),
+    };
+    let (a, b) = (device.stream(), device.stream());
+    let zeros = a.in_scope(|| device.zeros::<u32>(LEN));
+    let uploaded = wait(device.upload(counting_from(0)));
+    check(zeros.as_ref().map(drop).map_err(Error::clone));
+    if let (Ok(mut x), Ok(mut y)) = (zeros, uploaded) {
+        check(b.in_scope(|| x.copy_from(&y)).map(drop));
+        check(a.in_scope(|| increment(&mut x)).map(drop));
+        check(b.in_scope(|| increment(&mut y)).map(drop));
+        check(wait(x.to_vec()).map(drop));
+        check(a.record_timed().map(drop));
+        check(b.record().and_then(|event| a.wait(&event)));
+        drop(x);
+        check(block_on(y.to_vec()).map(drop));
+        let lost = refused(&sim).is_some();
+        check(b.in_scope(|| increment(&mut y)).map(drop));
+        assert!(known || !lost, "a launch on a lost device");
+    }
+    assert_eq!(sim.violations(), []);
+    refused(&sim).is_some()
+}
+
+#[test]
+fn a_loss_told_by_any_call_is_told_to_the_program_and_hangs_nobody() {
+    for takes_effect in [false, true] {
+        let mut after = 0;
+        while watched(move || lose_at(after, takes_effect)) {
+            after += 1;
+        }
+        assert!(after > 20, "{after} calls");
     }
 }
 
