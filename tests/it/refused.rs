@@ -77,7 +77,9 @@ fn refused(sim: &Simulator) -> Option<SimCall> {
 
 fn assert_refusal(error: &Error) {
     let code = match error {
-        Error::Refused { source, .. } | Error::OutOfMemory { source, .. } => source.code(),
+        Error::Refused { source, .. }
+        | Error::PartlyRefused { source, .. }
+        | Error::OutOfMemory { source, .. } => source.code(),
         other => panic!("{other}"),
     };
     assert!([NOT_SUPPORTED, OUT_OF_MEMORY].contains(&code), "{error}");
