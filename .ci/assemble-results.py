@@ -3,7 +3,7 @@
 
     assemble-results.py COMMIT OUT
 
-OUT holds tests.log and tests.status, gpus.csv (name, driver of each GPU) and, from each benchmark,
+OUT holds tests.log and tests.status, memcheck.json, gpus.csv (name, driver of each GPU) and, from each benchmark,
 NAME.figures.jsonl, or else bench-NAME.log with such lines in it. A line is a JSON object. The first
 says which commit the benchmark was built from, {"commit": …}, and each other one is a figure:
 
@@ -58,6 +58,15 @@ def tests(out, problems):
         problems.note(f"no test failed, yet the tests exited with {status}")
         counts["failed"] = 1
     return counts
+
+
+def memcheck(out, problems):
+    """How many findings compute-sanitizer had: in the suite, and of what is made to fault."""
+    path = out / "memcheck.json"
+    if not path.exists():
+        problems.note("memcheck did not come to an end")
+        return None
+    return json.loads(path.read_text())
 
 
 def lines_of(log):
@@ -120,6 +129,7 @@ def main():
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": machine(out, problems),
         "tests": tests(out, problems),
+        "memcheck": memcheck(out, problems),
         "figures": figures(out, commit, problems),
     }
     if not re.fullmatch("[0-9a-f]{40}", commit):

@@ -3,7 +3,7 @@
 #
 #     run.sh          logs and results into ./out, or into $OUT
 #
-# Runs the tests, then the examples at full size, then every benchmark, and writes
+# Runs the tests, also under compute-sanitizer, the examples at full size and every benchmark, and writes
 # results/<gpu>.json. A step that fails does not keep the others from running; the exit status
 # says whether all went well.
 set -uo pipefail
@@ -44,13 +44,14 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpu
     failed+=("nvidia-smi")
 
 # Nothing of an earlier run is to be taken for one of this run.
-rm -f "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
+rm -f "$out"/memcheck.json "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
 # Tests that need a GPU are ignored elsewhere.
 # One after the other: they share the GPU, and one that makes a kernel run for half a second, or
 # fault, holds up those of other tests that measure time.
 # Left out are those about the source and its documents, which are not in the bundle.
 step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 \
     --skip layers:: --skip documents::
+step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 for example in async_launch stale engines overlap; do
     step "example-$example" 120 "./example/$example"
 done
