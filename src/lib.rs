@@ -59,6 +59,9 @@
 //!   [`Stream::set_current`]; [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
 //! - [`sim`]: the simulated device, for tests.
+//! - Errors: one [`Error`]; a call that is refused enqueued nothing. A kernel that faults ends every
+//!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects).
+//!   What no call returns goes to [`DeviceBuilder::on_error`].
 //!
 //! # Which stream
 //!
