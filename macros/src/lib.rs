@@ -86,6 +86,16 @@ mod text;
 /// The kernel's Rust equivalent, an ordinary function with the declared signature, run in place of
 /// the kernel by a simulated device. Without one the kernel cannot be launched there.
 ///
+/// # Errors of a launch
+///
+/// Nothing is enqueued then, and memory is as it was. `Requirement`: a `require` does not hold.
+/// `Geometry`: a grid, block or shared memory that the device does not take (a grid with no blocks is
+/// nothing to do, and `Ok`). `Uninitialised`: an argument that nothing has written. `WrongDevice`,
+/// `NoCurrentDevice`: arguments of several devices, or none and no scope. `NoTwin`, on a simulated
+/// device. `NotPtx`, `PtxRejected`, `PtxTooNew`, `NoSuchKernel`, `SignatureMismatch`, `NotLoaded`:
+/// what was wrong with the module or this kernel when the device was opened. `QueueFull`, `Refused`,
+/// `DeviceLost`: as of every operation.
+///
 /// # Safety
 ///
 /// Whoever writes the block promises, for each kernel and for all arguments that pass its
