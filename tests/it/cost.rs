@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use headwater::{Device, Result};
 
-use crate::common::{device_buffer, elements, own_device, own_device_with, until, wait};
+use crate::common::{
+    device_buffer, elements, own_device, own_device_with, poll_once, sim, stepped, until, wait,
+};
 use crate::kernels::increment;
 
 /// Event records of `launches` launches that nobody waits for, on memory that one stream uses, and
@@ -115,6 +117,32 @@ fn nothing_runs_and_nothing_is_asked_when_idle() -> Result<()> {
     let (thread, _) = before;
     assert!(thread.is_some_and(|(state, _)| state.starts_with('S')));
     drop(held);
+    Ok(())
+}
+
+/// A look is how the loss of a device is heard of.
+#[test]
+fn a_device_is_looked_at_every_few_milliseconds_however_long_its_work_is_expected_to_take()
+-> Result<()> {
+    const MOST_OF_IT: Duration = Duration::from_millis(80);
+    const REST: Duration = Duration::from_millis(20);
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let queries = || device.driver_calls().expect("counted").event_queries;
+    let mut looks = 0;
+    // Until the stream knows well that it takes so long.
+    for _ in 0..12 {
+        let mut done = increment(&mut x)?;
+        assert!(poll_once(&mut done).is_pending());
+        let before = queries();
+        std::thread::sleep(MOST_OF_IT);
+        looks = queries() - before;
+        std::thread::sleep(REST);
+        sim(&device).step();
+        wait(done)?;
+    }
+    // Looks at twice the time waited, from 5 ms on, would be 5.
+    assert!((10..25).contains(&looks), "{looks}");
     Ok(())
 }
 

@@ -152,14 +152,20 @@ fn the_process_with_an_error() {
 #[allow(unsafe_code, reason = "limits are set by libc")]
 fn no_thread() -> Error {
     let device = stepped();
-    let mut x = device.zeros::<u32>(64).expect("a buffer"); // the device's own thread runs
+    let mut x = device.zeros::<u32>(64).expect("a buffer");
+    sim(&device).step().expect("the fill"); // the device's own thread has started
     let mut done = increment(&mut x).expect("a launch");
     let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    let limit = libc::rlimit { rlim_cur: pages * 4096 + (1 << 20), rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: `limit` outlives the call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    match poll_once(&mut done) {
+    let limit_to = |bytes| {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: `limit` outlives the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    };
+    limit_to(pages * 4096 + (1 << 20));
+    let polled = poll_once(&mut done);
+    limit_to(libc::RLIM_INFINITY);
+    match polled {
         std::task::Poll::Ready(Err(error)) => error,
         other => panic!("{other:?}"),
     }

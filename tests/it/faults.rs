@@ -47,19 +47,11 @@ fn a_kernel_that_faults_alone_is_named_with_its_stream() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
-fn a_fault_is_heard_of_within_10_ms_however_long_the_work_was_expected_to_take() {
-    in_faulting_process("unexpected");
-}
-
-#[test]
 #[ignore = "the process of other tests"]
 fn the_faulting_process() -> Result<()> {
     let Some(fault) = in_process_of() else { return Ok(()) };
-    match &*fault {
-        "alone" => return alone(),
-        "unexpected" => return unexpected(),
-        _ => {}
+    if fault == "alone" {
+        return alone();
     }
     watched(move || {
         let device = own_device();
@@ -150,6 +142,7 @@ fn alone() -> Result<()> {
         let mut pinned = device.alloc_host::<u32>(64)?;
         wait(device.current_stream().synchronize())?;
         let stream = device.stream();
+        let start = Instant::now();
         let copied = stream.in_scope(|| {
             trap(&mut x)?;
             x.copy_to(&mut pinned)
@@ -158,37 +151,11 @@ fn alone() -> Result<()> {
             Ok(copied) => wait(copied),
             Err(error) => Err(error),
         });
-        println!("{failure}");
+        println!("{failure}, told {:?} after the launch", start.elapsed());
         let operation = failure.operation().expect("one kernel was in flight");
         assert_eq!((operation.operation, operation.number), ("trap", 1));
         assert!(failure.to_string().contains("`trap` on stream "), "{failure}");
         assert!(format!("{stream:?}").contains(&format!("number: {}", operation.stream)));
-        println!("{AS_PROMISED}");
-        Ok(())
-    })
-}
-
-/// Between two looks that doubled the time waited, from 5 ms on: 160 and 320 ms.
-const UNEXPECTED: Duration = Duration::from_millis(170);
-
-fn unexpected() -> Result<()> {
-    watched(|| {
-        let device = own_device();
-        let mut x = device.zeros::<u32>(64)?;
-        // The stream learns that this kernel takes half a second.
-        for _ in 0..3 {
-            wait(delay(&mut x, 500_000_000)?)?;
-        }
-        let start = Instant::now();
-        let launched = (|| {
-            delay(&mut x, UNEXPECTED.as_nanos() as u64)?;
-            trap(&mut x)?;
-            delay(&mut x, 500_000_000)
-        })();
-        failure_of(wait(launched?));
-        let late = start.elapsed().saturating_sub(UNEXPECTED);
-        println!("heard of {late:?} after the kernel before it had ended");
-        assert!(late < Duration::from_millis(10), "{late:?}");
         println!("{AS_PROMISED}");
         Ok(())
     })

@@ -52,27 +52,29 @@ fn a_query_that_fails_once_is_made_again() -> Result<()> {
 
 #[test]
 fn a_launch_stands_whose_record_failed() -> Result<()> {
-    let device = stepped();
-    let sim = sim(&device);
-    let mut x = device_buffer(&device, &[0u32; 64]);
-    let mut y = device.alloc::<u32>(64)?;
-    // Two streams use it at a time: from now on every operation on it is recorded at once.
-    device.stream().in_scope(|| increment(&mut x))?;
-    device.stream().in_scope(|| increment(&mut x))?;
-    sim.inject(refused(SimCall::EventRecord));
-    let done = device.stream().in_scope(|| increment(&mut x))?;
-    let third = last_op(sim).id;
-    assert_eq!(sim.injected().len(), 1, "no record was made");
-    device.stream().in_scope(|| copy_u32(&x, &mut y))?;
-    let copy = last_op(sim).id;
-    while sim.pending().iter().any(|op| op.id == third) {
-        assert!(!is_runnable(sim, copy), "it does not wait for the launch");
-        sim.step();
-    }
-    wait(done)?;
-    run_to_end(&device);
-    assert_eq!(elements(&y), [3; 64]);
-    Ok(())
+    watched(|| {
+        let device = stepped();
+        let sim = sim(&device);
+        let mut x = device_buffer(&device, &[0u32; 64]);
+        let mut y = device.alloc::<u32>(64)?;
+        // Two streams use it at a time: from now on every operation on it is recorded at once.
+        device.stream().in_scope(|| increment(&mut x))?;
+        device.stream().in_scope(|| increment(&mut x))?;
+        sim.inject(refused(SimCall::EventRecord));
+        let done = device.stream().in_scope(|| increment(&mut x))?;
+        let third = last_op(sim).id;
+        assert_eq!(sim.injected().len(), 1, "no record was made");
+        device.stream().in_scope(|| copy_u32(&x, &mut y))?;
+        let copy = last_op(sim).id;
+        while sim.pending().iter().any(|op| op.id == third) {
+            assert!(!is_runnable(sim, copy), "it does not wait for the launch");
+            sim.step();
+        }
+        wait(done)?;
+        run_to_end(&device);
+        assert_eq!(elements(&y), [3; 64]);
+        Ok(())
+    })
 }
 
 #[test]
