@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::device::{Backend, Device, DeviceOptions};
+#[cfg(feature = "cuda")]
+use crate::driver::cuda::{self, Unavailable};
 use crate::driver::sim::{self, SimOptions};
 use crate::driver::{Counted, DeviceInfo};
-#[cfg(feature = "cuda")]
-use crate::driver::{DriverError, cuda};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::reactor::ErrorHook;
@@ -53,7 +53,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDriver`], [`Error::NoDevice`], [`Error::BadSetting`], or the driver refused.
+    /// [`Error::NoDriver`], [`Error::DriverTooOld`], [`Error::DriverBroken`], [`Error::NoDevice`],
+    /// [`Error::BadSetting`], [`Error::FeatureMissing`] without the `cuda` feature, or the driver
+    /// refused.
     pub fn from_env() -> Result<Device> {
         Device::builder().open()
     }
@@ -98,8 +100,9 @@ impl Device {
 ///
 /// # Errors
 ///
-/// [`Error::NoDriver`]; [`Error::FeatureMissing`] without the `cuda` feature; [`Error::Refused`]
-/// where one of the devices does not answer, which the log names: a list is whole or it is none.
+/// [`Error::NoDriver`], [`Error::DriverTooOld`], [`Error::DriverBroken`];
+/// [`Error::FeatureMissing`] without the `cuda` feature; [`Error::Refused`] where one of the devices
+/// does not answer, which the log names: a list is whole or it is none.
 pub fn visible_devices() -> Result<Vec<DeviceInfo>> {
     visible_cuda()
 }
@@ -152,9 +155,10 @@ impl DeviceBuilder {
     }
 
     /// How many unfinished operations a stream takes before
-    /// [`Error::QueueFull`](crate::Error::QueueFull): 1 to 1,000, the default.
+    /// [`Error::QueueFull`](crate::Error::QueueFull): 1 to 1,000, the default. Anything else is a
+    /// [`BadSetting`](Error::BadSetting) when the device is opened.
     pub fn queue_limit(mut self, operations: u64) -> Self {
-        self.queue_limit = operations.clamp(1, QUEUE_LIMIT);
+        self.queue_limit = operations;
         self
     }
 
@@ -162,10 +166,13 @@ impl DeviceBuilder {
     /// could not be given back when their last handle was dropped
     /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
     /// ([`Error::DeviceLost`](crate::Error::DeviceLost)), which every waiting future is told as well.
-    /// They go to the log (`tracing`) with or without a hook.
+    /// They go to the log (`tracing`) with or without a hook, which need not log them again.
     ///
-    /// It is called on whatever thread met the error, the reactor's among them, with none of the
-    /// crate's locks held. It should not block. Its panic is caught and stops nothing.
+    /// It is called on whatever thread met the error, the reactor's among them, from within any call
+    /// of this crate or a drop, with none of the crate's locks held: it must not block, nor take a
+    /// lock that the program holds over such a call. It may use the device, but a handle that it owns
+    /// keeps the device open for ever. Its panic is caught and stops nothing. A second hook replaces
+    /// the first.
     pub fn on_error(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.hook = ErrorHook::new(hook);
         self
@@ -177,6 +184,10 @@ impl DeviceBuilder {
     ///
     /// As [`Device::from_env`].
     pub fn open(self) -> Result<Device> {
+        if !(1..=QUEUE_LIMIT).contains(&self.queue_limit) {
+            let given = self.queue_limit.to_string();
+            return Err(Error::BadSetting { name: "queue_limit", given, allowed: "1 to 1000" });
+        }
         task::install();
         let target = match self.target {
             Some(target) => target,
@@ -219,7 +230,7 @@ impl DeviceBuilder {
             backend.counted = Some(counted);
         }
         let device = Device::open(backend, options)?;
-        load_registered(&device);
+        load_registered(&device)?;
         Ok(device)
     }
 }
@@ -254,35 +265,30 @@ fn env<T>(
 
 #[cfg(feature = "cuda")]
 fn visible_cuda() -> Result<Vec<DeviceInfo>> {
-    cuda::visible().map_err(|source| without_cuda("listing the CUDA devices", source))
+    cuda::visible().map_err(|why| without_cuda("listing the CUDA devices", why))
 }
 
 #[cfg(feature = "cuda")]
 fn open_cuda(ordinal: usize) -> Result<Backend> {
     const OPENING: &str = "opening a CUDA device";
-    let visible = match cuda::device_count() {
-        Err(source) if source.code() == DriverError::NO_DEVICE => Ok(0),
-        count => count.map_err(|source| without_cuda(OPENING, source)),
-    }?;
+    let visible = cuda::device_count().map_err(|why| without_cuda(OPENING, why))?;
     if ordinal >= visible {
         return Err(Error::NoDevice { ordinal, visible });
     }
-    let driver = cuda::open(ordinal).map_err(|source| without_cuda(OPENING, source))?;
+    let driver = cuda::open(ordinal).map_err(|why| without_cuda(OPENING, why))?;
     Ok(Backend { driver, counted: None, simulator: None })
 }
 
 /// What kept `operation` from being done, before there was a device.
 #[cfg(feature = "cuda")]
-fn without_cuda(operation: &'static str, source: DriverError) -> Error {
-    match (source.code(), cuda::installed_version()) {
-        (DriverError::NO_LIBRARY, _) => Error::NoDriver(source),
-        (DriverError::SYMBOL_NOT_FOUND | DriverError::STUB_LIBRARY, _) => {
-            Error::DriverBroken(source)
-        }
-        (DriverError::TOO_OLD, Ok(found)) if found < cuda::MINIMUM_VERSION => {
+fn without_cuda(operation: &'static str, why: Unavailable) -> Error {
+    match why {
+        Unavailable::NoLibrary => Error::NoDriver,
+        Unavailable::TooOld { found } => {
             Error::DriverTooOld { found, needed: cuda::MINIMUM_VERSION }
         }
-        _ => Error::Refused { operation, source },
+        Unavailable::Broken(cause) => Error::DriverBroken { cause },
+        Unavailable::Refused(cause) => Error::Refused { operation, cause },
     }
 }
 

@@ -1,8 +1,14 @@
-//! Code of others that runs inside of ours: wakers and log subscribers.
+//! Code of others that runs inside of ours: wakers, log subscribers, error hooks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs foreign code where its panic must stop nothing of ours. False where it panicked.
 pub(crate) fn contained(foreign: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(foreign)).is_ok()
+    match catch_unwind(AssertUnwindSafe(foreign)) {
+        Ok(()) => true,
+        Err(payload) => {
+            std::mem::forget(payload); // foreign as well: its drop could panic
+            false
+        }
+    }
 }

@@ -101,7 +101,7 @@ pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
 pub use driver::{DeviceInfo, DriverCalls, DriverError};
-pub use error::{DeviceFailure, Error, InFlight, Result};
+pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};
 pub use reactor::{Completion, StreamRole};

@@ -11,8 +11,8 @@ use crate::driver::{DevicePtr, DriverError};
 use crate::error::{Error, Result};
 use crate::reactor::{Held, Lane, Need, OpKey, Operation, Recording, Ticket};
 
-const ALLOCATE: OpKey = OpKey::of(&Operation::other("allocating device memory"));
-const FREE: OpKey = OpKey::of(&Operation::other("freeing device memory"));
+const ALLOCATE: OpKey = OpKey::of(&Operation::control("allocating device memory"));
+const FREE: OpKey = OpKey::of(&Operation::control("freeing device memory"));
 
 /// One allocation of device memory, freed when dropped: in stream order, so that neither the host
 /// waits nor the device loses memory under its work.
@@ -30,20 +30,23 @@ impl Allocation {
         if bytes as u64 > core.driver().info().total_memory {
             // Not asked of the driver: before it refuses, it takes all that is free for a moment
             // (seen on an H200), and others are refused meanwhile.
-            let source = DriverError::new("cuMemAllocFromPoolAsync", DriverError::OUT_OF_MEMORY);
-            return Err(out_of_memory(core, bytes, source));
+            return Err(announced(core, out_of_memory(core, bytes)));
         }
         let home = core.current_lane();
-        let mut enqueue = home.enqueue_uncounted(ALLOCATE)?;
-        let ticket = enqueue.take_ticket();
+        let enqueue = home.enqueue_uncounted(ALLOCATE)?;
+        let ticket = enqueue.ticket();
         let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
         let ptr = match allocated {
             Ok(ptr) => ptr,
-            Err(source) => {
+            Err(cause) => {
                 drop(enqueue);
-                let error = out_of_memory(core, bytes, source);
-                core.reactor().announce();
-                return Err(error);
+                return Err(announced(
+                    core,
+                    match cause.code() {
+                        DriverError::OUT_OF_MEMORY => out_of_memory(core, bytes),
+                        _ => core.reactor().refused(ALLOCATE.name(), cause),
+                    },
+                ));
             }
         };
         enqueue.finish(Recording::Lazy, Held::No);
@@ -87,7 +90,7 @@ impl Allocation {
                 other.record_through(user.seq)?;
             }
         }
-        let refused = |source: DriverError| self.core.reactor().refused(FREE.name(), source);
+        let refused = |cause: DriverError| self.core.reactor().refused(FREE.name(), cause);
         let mut enqueue = lane.enqueue_uncounted(FREE)?;
         for user in &users {
             let Some(other) = self.core.lane(user.lane) else { continue };
@@ -105,12 +108,18 @@ impl Allocation {
     }
 }
 
-fn out_of_memory(core: &DeviceCore, requested: usize, source: DriverError) -> Error {
-    if source.code() == DriverError::OUT_OF_MEMORY {
-        let free = core.driver().memory_free().unwrap_or(0);
-        return Error::OutOfMemory { requested, free, source };
+fn out_of_memory(core: &DeviceCore, requested: usize) -> Error {
+    let (free, total) = (core.driver().memory_free(), core.driver().info().total_memory);
+    match free {
+        Err(cause) if cause.is_sticky() => core.reactor().refused(ALLOCATE.name(), cause),
+        free => Error::OutOfMemory { requested, free: free.ok(), total },
     }
-    core.reactor().refused(ALLOCATE.name(), source)
+}
+
+/// The error, once whoever waits for the device was told if it is lost.
+fn announced(core: &DeviceCore, error: Error) -> Error {
+    core.reactor().announce();
+    error
 }
 
 impl Drop for Allocation {

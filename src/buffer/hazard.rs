@@ -48,6 +48,45 @@ struct Span {
     defined: bool,
 }
 
+impl Span {
+    /// Notes a write; what the span was before.
+    fn write(&mut self, by: Ticket) -> Span {
+        let range = self.range.clone();
+        let written = Span { range, writer: Some(by), readers: Readers::new(), defined: true };
+        std::mem::replace(self, written)
+    }
+
+    fn unwrite(&mut self, by: Ticket, before: &Span) {
+        if self.writer != Some(by) {
+            return;
+        }
+        let since = std::mem::take(&mut self.readers);
+        self.writer = before.writer;
+        self.readers = before.readers.clone();
+        self.readers.extend(since);
+        self.defined = before.defined;
+    }
+
+    /// Notes a read; the latest reader of that lane before.
+    fn read(&mut self, by: Ticket) -> Option<Ticket> {
+        match self.readers.iter_mut().find(|reader| reader.lane == by.lane) {
+            Some(reader) => Some(std::mem::replace(reader, by)),
+            None => {
+                self.readers.push(by);
+                None
+            }
+        }
+    }
+
+    fn unread(&mut self, by: Ticket, before: Option<Ticket>) {
+        let Some(index) = self.readers.iter().position(|reader| *reader == by) else { return };
+        match before {
+            Some(before) => self.readers[index] = before,
+            None => drop(self.readers.swap_remove(index)),
+        }
+    }
+}
+
 /// Whose tickets a record can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lanes {
@@ -71,11 +110,23 @@ pub(crate) struct Hazards {
     shared: bool,
 }
 
-/// What a write's note replaced, to put back if the operation is refused. A read's note may stay.
+/// One access as noted, with what the record said before: to put back if the operation is refused.
 #[derive(Debug)]
-pub(crate) struct Replaced {
-    before: Span,
+pub(crate) struct Note {
     by: Ticket,
+    lanes: Lanes,
+    last: Option<Ticket>,
+    shared: bool,
+    spans: SmallVec<[Before; 1]>,
+}
+
+/// What a note replaced in one span.
+#[derive(Debug)]
+enum Before {
+    /// Of a write: the span.
+    Written(Span),
+    /// Of a read: where, and the latest reader of its lane.
+    Read { range: Range<usize>, reader: Option<Ticket> },
 }
 
 impl Hazards {
@@ -119,16 +170,15 @@ impl Hazards {
         }
     }
 
-    /// Notes an access by `ticket`; `is_finished` says what is known of others, and `replaced` is
-    /// called with what the note overwrites.
+    /// Notes an access by `ticket`; `is_finished` says what is known of others.
     pub(crate) fn note(
         &mut self,
         access: &Access,
         ticket: Ticket,
         is_finished: impl FnOnce(Ticket) -> bool,
-        mut replaced: impl FnMut(Replaced),
-    ) {
-        let stranger = self.last.filter(|last| last.lane != ticket.lane && !self.shared);
+    ) -> Note {
+        let (lanes, last, shared) = (self.lanes, self.last, self.shared);
+        let stranger = last.filter(|last| last.lane != ticket.lane && !shared);
         self.shared |= stranger.is_some_and(|last| !is_finished(last));
         self.last = Some(ticket);
         let indices = self.split(&access.range);
@@ -138,50 +188,50 @@ impl Hazards {
         } else {
             self.lanes = Lanes::Several;
         }
-        for index in indices {
-            let span = &mut self.spans[index];
-            if access.mode.writes() {
-                let written = Span {
-                    range: span.range.clone(),
-                    writer: Some(ticket),
-                    readers: Readers::new(),
-                    defined: true,
-                };
-                replaced(Replaced { before: std::mem::replace(span, written), by: ticket });
-                continue;
-            }
-            match span.readers.iter_mut().find(|reader| reader.lane == ticket.lane) {
-                Some(reader) => *reader = ticket,
-                None => span.readers.push(ticket),
-            }
-        }
+        let note = |span: &mut Span| match access.mode.writes() {
+            true => Before::Written(span.write(ticket)),
+            false => Before::Read { range: span.range.clone(), reader: span.read(ticket) },
+        };
+        let spans = self.spans[indices].iter_mut().map(note).collect();
+        Note { by: ticket, lanes, last, shared, spans }
     }
 
     /// The operation of a note was refused after part of it was enqueued: what it wrote is unknown,
     /// and it still has to be waited for.
-    pub(crate) fn undefine(&mut self, replaced: Replaced) {
-        let Replaced { before, by } = replaced;
-        for index in self.split(&before.range) {
-            let span = &mut self.spans[index];
-            span.defined &= span.writer != Some(by);
+    pub(crate) fn undefine(&mut self, note: Note) {
+        for before in note.spans {
+            let Before::Written(before) = before else { continue };
+            for index in self.split(&before.range) {
+                let span = &mut self.spans[index];
+                span.defined &= span.writer != Some(note.by);
+            }
         }
     }
 
-    /// The operation of a note was refused. Where another access was noted since, it stays, and
-    /// keeps what it has to come after.
-    pub(crate) fn undo(&mut self, replaced: Replaced) {
-        let Replaced { before, by } = replaced;
-        self.lanes = Lanes::Several;
-        for index in self.split(&before.range) {
-            let span = &mut self.spans[index];
-            if span.writer != Some(by) {
-                continue;
+    /// The operation of a note was refused: the record is as if there had been none. Where another
+    /// access was noted since, that stays, and keeps what it has to come after.
+    ///
+    /// Of several notes by one operation the last is undone first.
+    pub(crate) fn undo(&mut self, note: Note) {
+        let Note { by, lanes, last, shared, spans } = note;
+        if self.last == Some(by) {
+            (self.lanes, self.last, self.shared) = (lanes, last, shared);
+        } else {
+            self.lanes = Lanes::Several;
+        }
+        for before in spans {
+            match before {
+                Before::Written(before) => {
+                    for index in self.split(&before.range) {
+                        self.spans[index].unwrite(by, &before);
+                    }
+                }
+                Before::Read { range, reader } => {
+                    for index in self.split(&range) {
+                        self.spans[index].unread(by, reader);
+                    }
+                }
             }
-            let since = std::mem::take(&mut span.readers);
-            span.writer = before.writer;
-            span.readers = before.readers.clone();
-            span.readers.extend(since);
-            span.defined = before.defined;
         }
     }
 
@@ -252,15 +302,9 @@ mod tests {
         Access { range, mode: Mode::Overwrite }
     }
 
-    /// Notes; what it replaced.
-    fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Vec<Replaced> {
-        let mut out = Vec::new();
-        hazards.note(access, ticket, |_| false, |replaced| out.push(replaced));
-        out
-    }
-
-    fn undo(hazards: &mut Hazards, replaced: Vec<Replaced>) {
-        replaced.into_iter().for_each(|replaced| hazards.undo(replaced));
+    /// Notes, where nothing else is known to be finished.
+    fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Note {
+        hazards.note(access, ticket, |_| false)
     }
 
     fn conflicts(hazards: &Hazards, access: &Access) -> Vec<Ticket> {
@@ -310,7 +354,7 @@ mod tests {
         assert!(!private_to(&hazards, 0) && !private_to(&hazards, 1));
         let replaced = note(&mut hazards, &overwrite(0..8), t(1, 2));
         assert!(private_to(&hazards, 1) && !private_to(&hazards, 0));
-        undo(&mut hazards, replaced);
+        hazards.undo(replaced);
         assert!(!private_to(&hazards, 1) && !private_to(&hazards, 0));
         hazards.written_by_host();
         assert!(private_to(&hazards, 0) && private_to(&hazards, 1));
@@ -334,7 +378,7 @@ mod tests {
     fn a_refused_write_leaves_what_was_there() {
         let mut hazards = Hazards::new(8, Some(t(0, 1)));
         let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
-        undo(&mut hazards, replaced);
+        hazards.undo(replaced);
         assert_eq!(hazards.undefined_in(&(0..8)), Some(0..8));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
     }
@@ -343,13 +387,50 @@ mod tests {
     fn a_write_refused_half_way_leaves_its_range_undefined_and_to_be_waited_for() {
         let mut hazards = Hazards::new(8, None);
         note(&mut hazards, &overwrite(0..8), t(0, 1));
-        for replaced in note(&mut hazards, &overwrite(0..4), t(1, 1)) {
-            hazards.undefine(replaced);
-        }
+        let refused = note(&mut hazards, &overwrite(0..4), t(1, 1));
+        hazards.undefine(refused);
         assert_eq!(hazards.undefined_in(&(0..8)), Some(0..4));
         assert_eq!(conflicts(&hazards, &overwrite(0..4)), [t(1, 1)]);
         note(&mut hazards, &overwrite(0..4), t(2, 1));
         assert_eq!(hazards.undefined_in(&(0..8)), None);
+    }
+
+    /// Everything a later access could ask.
+    fn shown(hazards: &Hazards) -> String {
+        let spans: Vec<_> = hazards.spans.iter().map(|span| (span.writer, &span.readers)).collect();
+        let Hazards { lanes, last, shared, .. } = hazards;
+        format!("{spans:?} {lanes:?} {last:?} {shared}")
+    }
+
+    #[test]
+    fn a_refused_operation_leaves_the_record_as_it_was() {
+        for first in [read(0..8), overwrite(0..8)] {
+            for second in [read(0..8), overwrite(0..8)] {
+                for lane in [1, 2] {
+                    let mut hazards = Hazards::new(8, Some(t(0, 1)));
+                    note(&mut hazards, &overwrite(0..8), t(1, 1));
+                    note(&mut hazards, &read(0..8), t(1, 2));
+                    let before = shown(&hazards);
+                    let first = note(&mut hazards, &first, t(lane, 3));
+                    let second = note(&mut hazards, &second, t(lane, 3));
+                    hazards.undo(second);
+                    hazards.undo(first);
+                    assert_eq!(shown(&hazards), before);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_noted_since_a_refused_read_stays() {
+        let mut hazards = Hazards::new(8, None);
+        note(&mut hazards, &overwrite(0..8), t(0, 1));
+        note(&mut hazards, &read(0..8), t(1, 1));
+        let refused = note(&mut hazards, &read(0..8), t(1, 2));
+        note(&mut hazards, &read(0..8), t(2, 1));
+        hazards.undo(refused);
+        assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 1), t(2, 1)]);
+        assert!(!private_to(&hazards, 1) && hazards.is_shared());
     }
 
     #[test]
@@ -359,7 +440,7 @@ mod tests {
         note(&mut hazards, &read(0..8), t(2, 1));
         let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
         note(&mut hazards, &read(0..8), t(3, 1));
-        undo(&mut hazards, replaced);
+        hazards.undo(replaced);
         assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(2, 1), t(3, 1)]);
     }
 
@@ -377,8 +458,8 @@ mod tests {
     fn memory_handed_over_after_its_work_was_seen_to_end_is_not_shared() {
         let mut hazards = Hazards::new(8, None);
         note(&mut hazards, &overwrite(0..8), t(1, 1));
-        hazards.note(&read(0..8), t(2, 1), |last| last == t(1, 1), drop);
-        hazards.note(&read(0..8), t(2, 2), |_| false, drop);
+        hazards.note(&read(0..8), t(2, 1), |last| last == t(1, 1));
+        hazards.note(&read(0..8), t(2, 2), |_| false);
         assert!(!hazards.is_shared());
     }
 }

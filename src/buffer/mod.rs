@@ -11,7 +11,7 @@ mod view;
 
 pub use device_buffer::DeviceBuffer;
 pub use guards::{HostMut, HostRef, Read, Write};
-pub(crate) use hazard::{Access, Hazards, Mode, Replaced};
+pub(crate) use hazard::{Access, Hazards, Mode, Note};
 pub use host_buffer::HostBuffer;
 pub(crate) use tracked::{Memory, Tracked};
 pub use view::{DeviceSlice, DeviceSliceMut};

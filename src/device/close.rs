@@ -43,14 +43,14 @@ impl Closing {
         let reactor = lane.reactor();
         for block in self.blocks {
             let bytes = block.bytes();
-            if let Err(source) = block.free(&**lane.driver()) {
-                let why = reactor.refused("freeing pinned memory", source);
+            if let Err(cause) = block.free(&**lane.driver()) {
+                let why = reactor.refused("freeing pinned memory", cause);
                 reactor.hook().not_released(|| format!("{bytes} bytes of pinned memory"), why);
             }
         }
         for module in self.modules {
-            if let Err(source) = lane.driver().module_unload(module) {
-                let why = reactor.refused("unloading a module", source);
+            if let Err(cause) = lane.driver().module_unload(module) {
+                let why = reactor.refused("unloading a module", cause);
                 reactor.hook().not_released(|| "a module".to_owned(), why);
             }
         }

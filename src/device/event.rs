@@ -41,7 +41,7 @@ impl Event {
     }
 
     pub(super) fn wait_on(&self, lane: &Arc<Lane>) -> Result<()> {
-        const WAIT: OpKey = OpKey::of(&Operation::other("waiting for an event"));
+        const WAIT: OpKey = OpKey::of(&Operation::control("waiting for an event"));
         if !self.lane.can_share_events(lane) {
             let (of, on) = (self.lane.id().device(), lane.id().device());
             return Err(Error::WrongDevice { operation: WAIT.name(), argument: "event", of, on });
@@ -89,8 +89,8 @@ impl Event {
         }
         match self.lane.driver().event_elapsed(start.handle(), end.handle()) {
             Ok(time) => Ok(Elapsed::Time(time)),
-            Err(source) => {
-                let error = self.lane.reactor().refused(name, source);
+            Err(cause) => {
+                let error = self.lane.reactor().refused(name, cause);
                 self.lane.reactor().announce();
                 Err(error)
             }

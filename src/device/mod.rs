@@ -79,7 +79,7 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 impl Device {
     pub(crate) fn open(backend: Backend, options: DeviceOptions) -> Result<Device> {
         let number = OPENED.fetch_add(1, Relaxed);
-        let refused = |source| Error::Refused { operation: "opening a device", source };
+        let refused = |cause| Error::Refused { operation: "opening a device", cause };
         let (inline_spin, hook) = (options.inline_spin, options.hook.clone());
         let reactor_options = ReactorOptions { device: number, inline_spin, hook };
         let reactor = Reactor::new(backend.driver, reactor_options).map_err(refused)?;

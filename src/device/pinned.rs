@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::DeviceCore;
-use crate::driver::{Driver, DriverResult};
+use crate::driver::{Driver, DriverError, DriverResult};
 use crate::error::{Error, Result};
 use crate::reactor::Ticket;
 use crate::sync::Mutex;
@@ -78,8 +78,11 @@ impl PinnedPool {
         }
         match core.driver().host_alloc(class) {
             Ok(ptr) => Ok(PinnedBlock { ptr, bytes: class }),
-            Err(source) => {
-                let error = core.reactor().refused("allocating pinned memory", source);
+            Err(cause) if cause.code() == DriverError::OUT_OF_MEMORY => {
+                Err(Error::OutOfPinnedMemory { requested: bytes, cause })
+            }
+            Err(cause) => {
+                let error = core.reactor().refused("allocating pinned memory", cause);
                 core.reactor().announce();
                 Err(error)
             }

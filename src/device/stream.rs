@@ -107,6 +107,11 @@ impl Stream {
         self.lane().role()
     }
 
+    /// The stream's number in its device: errors name it by that.
+    pub fn number(&self) -> usize {
+        self.lane().id().index()
+    }
+
     /// The name given in [`StreamOptions`].
     pub fn name(&self) -> Option<&str> {
         self.inner.options.name.as_deref()
@@ -117,7 +122,8 @@ impl Stream {
         Arc::ptr_eq(self.lane(), other.lane())
     }
 
-    /// The `CUstream`, or the simulated device's number of the stream.
+    /// The `CUstream`, or what the simulated device calls the stream
+    /// ([`SimOp::stream`](crate::sim::SimOp::stream)).
     ///
     /// For comparison and display: what is enqueued on it behind the library's back is not tracked.
     pub fn as_raw(&self) -> u64 {
@@ -190,7 +196,7 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream")
             .field("device", &self.device_number())
-            .field("number", &self.lane().id().index())
+            .field("number", &self.number())
             .field("role", &self.role())
             .field("name", &self.name())
             .field("priority", &self.priority())

@@ -11,67 +11,72 @@ pub struct DriverError {
     code: u32,
 }
 
-/// (code, name, sticky). Names are CUDA's, less the `CUDA_ERROR_` in front. Kept here because
-/// `cuGetErrorName` is not to be had where the driver library is missing.
-const CODES: &[(u32, &str, bool)] = &[
-    (1, "INVALID_VALUE", false),
-    (2, "OUT_OF_MEMORY", false),
-    (3, "NOT_INITIALIZED", false),
-    (4, "DEINITIALIZED", false),
-    (34, "STUB_LIBRARY", false),
-    (46, "DEVICE_UNAVAILABLE", false),
-    (100, "NO_DEVICE", false),
-    (101, "INVALID_DEVICE", false),
-    (200, "INVALID_IMAGE", false),
-    (201, "INVALID_CONTEXT", false),
-    (209, "NO_BINARY_FOR_GPU", false),
-    (214, "ECC_UNCORRECTABLE", true),
-    (220, "NVLINK_UNCORRECTABLE", true),
-    (226, "CONTAINED", true),
-    (218, "INVALID_PTX", false),
-    (222, "UNSUPPORTED_PTX_VERSION", false),
-    (302, "SHARED_OBJECT_SYMBOL_NOT_FOUND", false),
-    (303, "SHARED_OBJECT_INIT_FAILED", false),
-    (304, "OPERATING_SYSTEM", false),
-    (400, "INVALID_HANDLE", false),
-    (401, "ILLEGAL_STATE", false),
-    (500, "NOT_FOUND", false),
-    (600, "NOT_READY", false),
-    (700, "ILLEGAL_ADDRESS", true),
-    (701, "LAUNCH_OUT_OF_RESOURCES", false),
-    (702, "LAUNCH_TIMEOUT", true),
-    (709, "CONTEXT_IS_DESTROYED", true),
-    (710, "ASSERT", true),
-    (714, "HARDWARE_STACK_ERROR", true),
-    (715, "ILLEGAL_INSTRUCTION", true),
-    (716, "MISALIGNED_ADDRESS", true),
-    (717, "INVALID_ADDRESS_SPACE", true),
-    (718, "INVALID_PC", true),
-    (719, "LAUNCH_FAILED", true),
-    (721, "TENSOR_MEMORY_LEAK", true),
-    (800, "NOT_PERMITTED", false),
-    (801, "NOT_SUPPORTED", false),
-    (802, "SYSTEM_NOT_READY", false),
-    (803, "SYSTEM_DRIVER_MISMATCH", false),
-    (900, "STREAM_CAPTURE_UNSUPPORTED", false),
-    (999, "UNKNOWN", true),
-];
+macro_rules! codes {
+    ($($name:ident = $code:literal $($sticky:ident)?,)*) => {
+        impl DriverError {
+            $(
+                #[doc = concat!("`CUDA_ERROR_", stringify!($name), "`.")]
+                pub const $name: u32 = $code;
+            )*
+        }
+
+        /// (code, name, sticky). Kept here because `cuGetErrorName` is not to be had where the
+        /// driver library is missing.
+        const CODES: &[(u32, &str, bool)] =
+            &[$(($code, stringify!($name), codes!(@sticky $($sticky)?))),*];
+    };
+    (@sticky sticky) => { true };
+    (@sticky) => { false };
+}
+
+codes! {
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    DEINITIALIZED = 4,
+    STUB_LIBRARY = 34,
+    DEVICE_UNAVAILABLE = 46,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
+    ECC_UNCORRECTABLE = 214 sticky,
+    INVALID_PTX = 218,
+    NVLINK_UNCORRECTABLE = 220 sticky,
+    JIT_COMPILER_NOT_FOUND = 221,
+    UNSUPPORTED_PTX_VERSION = 222,
+    JIT_COMPILATION_DISABLED = 223,
+    UNSUPPORTED_EXEC_AFFINITY = 224,
+    CONTAINED = 226 sticky,
+    SHARED_OBJECT_SYMBOL_NOT_FOUND = 302,
+    SHARED_OBJECT_INIT_FAILED = 303,
+    OPERATING_SYSTEM = 304,
+    INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700 sticky,
+    LAUNCH_OUT_OF_RESOURCES = 701,
+    LAUNCH_TIMEOUT = 702 sticky,
+    CONTEXT_IS_DESTROYED = 709 sticky,
+    ASSERT = 710 sticky,
+    HARDWARE_STACK_ERROR = 714 sticky,
+    ILLEGAL_INSTRUCTION = 715 sticky,
+    MISALIGNED_ADDRESS = 716 sticky,
+    INVALID_ADDRESS_SPACE = 717 sticky,
+    INVALID_PC = 718 sticky,
+    LAUNCH_FAILED = 719 sticky,
+    TENSOR_MEMORY_LEAK = 721 sticky,
+    NOT_PERMITTED = 800,
+    NOT_SUPPORTED = 801,
+    SYSTEM_NOT_READY = 802,
+    SYSTEM_DRIVER_MISMATCH = 803,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
+    UNKNOWN = 999 sticky,
+}
 
 impl DriverError {
-    pub(crate) const INVALID_VALUE: u32 = 1;
-    pub(crate) const OUT_OF_MEMORY: u32 = 2;
-    pub(crate) const NO_DEVICE: u32 = 100;
-    pub(crate) const INVALID_DEVICE: u32 = 101;
-    /// The library of the toolkit, made to link with and not to run.
-    pub(crate) const STUB_LIBRARY: u32 = 34;
-    pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
-    /// What this crate answers for a driver that is too old.
-    pub(crate) const TOO_OLD: u32 = 803;
-    /// What this crate answers for a symbol that the installed driver lacks.
-    pub(crate) const SYMBOL_NOT_FOUND: u32 = 302;
-    /// What this crate answers when there is no driver library.
-    pub(crate) const NO_LIBRARY: u32 = 303;
-
     pub(crate) fn new(call: &'static str, code: u32) -> Self {
         DriverError { call, code }
     }

@@ -10,111 +10,153 @@ use crate::driver::DriverError;
 pub struct DeviceFailure {
     /// Number of the device among those this process opened.
     pub device: u32,
+    /// Its index among CUDA's visible devices; `None`: it is simulated.
+    pub ordinal: Option<usize>,
     /// What the driver said first, and to which call: often one that has nothing to do with it.
-    pub source: DriverError,
-    /// The operations one of which failed: those that were on a stream and not known to be
-    /// finished, the oldest of each stream first. Kernels only, where there are any and the
-    /// driver's error is of a kernel's making.
+    pub cause: DriverError,
+    /// The operations of this crate's that can have failed: those on a stream, or about to be, and
+    /// not known to be finished, the oldest of each stream first and of those the kernels. Copies
+    /// between host and device only where the error is of a kind that they can meet. Another
+    /// library's work on the same device is not known, and may be what failed.
     ///
-    /// Empty where nothing was in flight: what failed is then no operation of this crate's.
-    pub suspects: Vec<InFlight>,
+    /// Empty where nothing of that sort was in flight, and where the device was given up because its
+    /// driver would not say how far it is.
+    pub suspects: Vec<Suspect>,
 }
 
-/// An operation on a stream, not known to be finished.
+/// An operation that can have failed on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct InFlight {
+pub struct Suspect {
     /// A kernel's name as declared, or what the operation does.
-    pub operation: &'static str,
-    /// The stream's number in its device, as in [`Stream`](crate::Stream)'s `Debug`.
+    pub name: &'static str,
+    /// Whether it is the launch of a kernel.
+    pub is_kernel: bool,
+    /// The stream's number in its device, as [`Stream::number`](crate::Stream::number).
     pub stream: usize,
-    /// Its place among the operations of its stream, from 1.
+    /// Its place among the launches, copies and fills of its stream, from 1.
     pub number: u64,
-}
-
-impl InFlight {
-    pub(crate) fn new(operation: &'static str, stream: usize, number: u64) -> Self {
-        InFlight { operation, stream, number }
-    }
 }
 
 impl DeviceFailure {
     /// Suspects that the message names.
     const NAMED: usize = 8;
 
-    pub(crate) fn new(device: u32, source: DriverError, suspects: Vec<InFlight>) -> Self {
-        DeviceFailure { device, source, suspects }
+    /// The operation that failed, where there is no other of this crate's that can have: the driver
+    /// told of a kernel's error, and there is one suspect.
+    pub fn culprit(&self) -> Option<&Suspect> {
+        match &*self.suspects {
+            [only] if self.cause.is_of_kernel() => Some(only),
+            _ => None,
+        }
     }
 
-    /// The operation that failed, where there is no other it can have been.
-    pub fn operation(&self) -> Option<&InFlight> {
-        match &*self.suspects {
-            [only] => Some(only),
-            _ => None,
+    fn fmt_suspects(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, suspect) in self.suspects.iter().take(Self::NAMED).enumerate() {
+            write!(f, "{}{suspect}", if at == 0 { "" } else { ", " })?;
+        }
+        match self.suspects.len().saturating_sub(Self::NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
         }
     }
 }
 
-impl fmt::Display for InFlight {
+impl fmt::Display for Suspect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` on stream {}", self.operation, self.stream)
+        match self.is_kernel {
+            true => write!(f, "kernel `{}` on stream {}", self.name, self.stream),
+            false => write!(f, "{} on stream {}", self.name, self.stream),
+        }
     }
 }
 
 impl fmt::Display for DeviceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {} is lost: ", self.device)?;
-        match &*self.suspects {
-            [] => write!(f, "{}, with no operation in flight", self.source)?,
-            [only] => write!(f, "{only} failed ({})", self.source)?,
-            [first, others @ ..] => {
-                write!(f, "one of {first}")?;
-                for other in others.iter().take(Self::NAMED - 1) {
-                    write!(f, ", {other}")?;
-                }
-                match others.len().saturating_sub(Self::NAMED - 1) {
-                    0 => {}
-                    more => write!(f, " and {more} more")?,
-                }
-                write!(f, " failed ({})", self.source)?;
+        let DeviceFailure { device, ordinal, cause, suspects } = self;
+        match ordinal {
+            Some(ordinal) => write!(f, "device {device} (cuda:{ordinal}) ")?,
+            None => write!(f, "device {device} (simulated) ")?,
+        }
+        if !cause.is_sticky() {
+            return write!(
+                f,
+                "was given up: its driver would not say how far its streams are ({cause}, again and \
+                 again); open it anew, or restart the process"
+            );
+        }
+        write!(f, "is lost: ")?;
+        match (self.culprit(), suspects.is_empty()) {
+            (Some(culprit), _) => write!(f, "{culprit} failed ({cause})")?,
+            (None, true) => write!(f, "{cause}, with nothing in flight that can have failed so")?,
+            (None, false) => {
+                let what = if cause.is_of_kernel() { "one of " } else { "in flight were " };
+                write!(f, "{what}")?;
+                self.fmt_suspects(f)?;
+                let end = if cause.is_of_kernel() { " failed" } else { "" };
+                write!(f, "{end} ({cause})")?;
             }
         }
-        f.write_str(
-            "; CUDA does not let this process use the device again: restart the process, or go \
-             on with other devices",
-        )
+        f.write_str(match ordinal {
+            Some(_) => {
+                "; CUDA does not let this process use the device again: restart the process, or go \
+                 on with other devices"
+            }
+            None => "; open another one",
+        })
     }
 }
 
-impl std::error::Error for DeviceFailure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+impl std::error::Error for DeviceFailure {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn message(suspects: &[(&'static str, usize)]) -> String {
-        let suspects = suspects.iter().map(|(name, stream)| InFlight::new(name, *stream, 1));
-        let source = DriverError::new("cuEventQuery", 719);
-        DeviceFailure::new(3, source, suspects.collect()).to_string()
+    fn message(code: u32, suspects: &[(&'static str, usize)]) -> String {
+        let suspect = |(name, stream): &(&'static str, usize)| Suspect {
+            name,
+            is_kernel: *name != "copying",
+            stream: *stream,
+            number: 1,
+        };
+        let cause = DriverError::new("cuEventQuery", code);
+        let suspects = suspects.iter().map(suspect).collect();
+        DeviceFailure { device: 3, ordinal: Some(1), cause, suspects }.to_string()
     }
 
     #[test]
     fn one_suspect_is_named_and_several_are_listed() {
-        assert!(message(&[]).starts_with("device 3 is lost: cuEventQuery returned 719"));
-        assert!(message(&[("a", 1)]).contains(": `a` on stream 1 failed (cuEventQuery"));
-        let two = message(&[("a", 1), ("b", 2)]);
-        assert!(two.contains(": one of `a` on stream 1, `b` on stream 2 failed ("), "{two}");
+        let none = message(719, &[]);
+        assert!(none.starts_with("device 3 (cuda:1) is lost: cuEventQuery returned 719"), "{none}");
+        let one = message(719, &[("a", 1)]);
+        assert!(one.contains(": kernel `a` on stream 1 failed (cuEventQuery"), "{one}");
+        let two = message(719, &[("a", 1), ("copying", 2)]);
+        assert!(
+            two.contains(": one of kernel `a` on stream 1, copying on stream 2 failed ("),
+            "{two}"
+        );
     }
 
     #[test]
     fn of_many_suspects_the_message_names_eight() {
         let suspects: Vec<_> = (0..20).map(|stream| ("a", stream)).collect();
-        let message = message(&suspects);
+        let message = message(719, &suspects);
         assert!(message.contains("stream 7 and 12 more failed"), "{message}");
         assert!(!message.contains("stream 8"), "{message}");
+    }
+
+    #[test]
+    fn the_hardware_s_failure_is_nobody_s_fault() {
+        let message = message(214, &[("copying", 1)]);
+        assert!(message.contains("in flight were copying on stream 1 (cuEvent"), "{message}");
+    }
+
+    #[test]
+    fn a_driver_that_would_not_answer_accuses_nobody_and_may_be_tried_again() {
+        let message = message(1, &[]);
+        assert!(
+            message.contains("was given up") && !message.contains("restart the process, or go")
+        );
     }
 }

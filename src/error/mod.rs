@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::driver::DriverError;
 
 mod failure;
+mod shown;
 
-pub use failure::{DeviceFailure, InFlight};
+pub use failure::{DeviceFailure, Suspect};
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -16,15 +17,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Where an operation returns `Err`, it was not enqueued and changed no memory, unless its
 /// documentation says otherwise.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// This machine has no CUDA driver library.
     #[error(
-        "no CUDA driver on this machine ({0}): install one, or set HEADWATER_DEVICE=sim to run on \
-         the simulated device"
+        "no CUDA driver on this machine: libcuda was not found; install a driver, or set \
+         HEADWATER_DEVICE=sim to run on the simulated device"
     )]
-    NoDriver(DriverError),
+    NoDriver,
 
     /// The CUDA driver is older than this crate can do with.
     #[error(
@@ -32,6 +33,7 @@ pub enum Error {
          set HEADWATER_DEVICE=sim to run on the simulated device",
         found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10
     )]
+    #[non_exhaustive]
     DriverTooOld {
         /// CUDA version that the driver supports, as 1000 * major + 10 * minor.
         found: u32,
@@ -41,16 +43,21 @@ pub enum Error {
 
     /// What was found as the CUDA driver library is none that works.
     #[error(
-        "the CUDA driver library cannot be used ({0}): it lacks a function, or is the toolkit's \
+        "the CUDA driver library cannot be used ({cause}): it lacks a function, or is the toolkit's \
          stub; install a driver, and see that its libcuda is found first"
     )]
-    DriverBroken(DriverError),
+    #[non_exhaustive]
+    DriverBroken {
+        /// The function that is missing, or what it said.
+        cause: DriverError,
+    },
 
     /// The driver has no such device.
     #[error(
         "there is no CUDA device {ordinal}: {visible} visible, counted from 0; CUDA_VISIBLE_DEVICES \
          can hide some"
     )]
+    #[non_exhaustive]
     NoDevice {
         /// Index asked for.
         ordinal: usize,
@@ -60,6 +67,7 @@ pub enum Error {
 
     /// A setting in the environment or of the builder that means nothing.
     #[error("{name} is {given:?}: it takes {allowed}")]
+    #[non_exhaustive]
     BadSetting {
         /// Variable or builder method.
         name: &'static str,
@@ -74,44 +82,57 @@ pub enum Error {
     FeatureMissing(&'static str),
 
     /// The driver refused a call; nothing was enqueued, and memory is as it was.
-    #[error(
-        "the driver refused {operation}, of which nothing was done: {source}{}",
-        advice(source)
-    )]
+    #[error("the driver refused {operation}, of which nothing was done: {cause}{}", advice(cause))]
+    #[non_exhaustive]
     Refused {
         /// What was to be done.
         operation: &'static str,
         /// What the driver said.
-        source: DriverError,
+        cause: DriverError,
     },
 
     /// The driver took a part of an operation that is several calls, and refused the rest: what
     /// the operation was to write is undefined, and reading it is
     /// [`Uninitialised`](Error::Uninitialised).
     #[error(
-        "the driver refused a part of {operation}: {source}{}; what it was to write is undefined: \
+        "the driver refused a part of {operation}: {cause}{}; what it was to write is undefined: \
          write it again before reading it",
-        advice(source)
+        advice(cause)
     )]
+    #[non_exhaustive]
     PartlyRefused {
         /// What was to be done.
         operation: &'static str,
         /// What the driver said.
-        source: DriverError,
+        cause: DriverError,
     },
 
     /// The device failed and cannot be used again in this process.
     #[error("{0}")]
     DeviceLost(Arc<DeviceFailure>),
 
-    /// The stream holds as many unfinished operations as it may.
+    /// The stream holds as many unfinished operations as it may. Where a program comes near that:
+    ///
+    /// ```
+    /// # use headwater::{Completion, DeviceBuffer, Error, Result};
+    /// /// Enqueues, as soon as there is room.
+    /// async fn zero(x: &mut DeviceBuffer<f32>) -> Result<Completion> {
+    ///     loop {
+    ///         match x.fill(0.0) {
+    ///             Err(Error::QueueFull { .. }) => x.device().current_stream().ready().await?,
+    ///             done => return done,
+    ///         }
+    ///     }
+    /// }
+    /// ```
     #[error(
         "stream {stream} holds {in_flight} unfinished operations and takes {limit}: no room for \
-         {needed} more; await `Stream::ready`, then try again"
+         {needed} more; await `ready()` of it (`device.current_stream()`), then try again"
     )]
+    #[non_exhaustive]
     QueueFull {
-        /// The stream's number in its device, and its role.
-        stream: String,
+        /// The stream's number in its device, as [`Stream::number`](crate::Stream::number).
+        stream: usize,
         /// Operations enqueued and not known to be finished.
         in_flight: u64,
         /// How many the operation would have added: one for each driver call it makes.
@@ -125,6 +146,7 @@ pub enum Error {
         "{operation} reads bytes {range:?} of `{argument}` ({buffer}), which nothing has written: \
          fill or copy into them first, or use a kernel declared with `fills`"
     )]
+    #[non_exhaustive]
     Uninitialised {
         /// What was to read.
         operation: &'static str,
@@ -141,6 +163,7 @@ pub enum Error {
         "{operation}: the source has {source_len} elements and the destination {destination_len}; \
          they must have as many"
     )]
+    #[non_exhaustive]
     LengthMismatch {
         /// What was to be done.
         operation: &'static str,
@@ -155,6 +178,7 @@ pub enum Error {
         "filling with elements of {element_size} bytes takes too many driver calls: such elements \
          have at most {most} bytes, or repeat after 4, 2 or 1; upload them instead"
     )]
+    #[non_exhaustive]
     FillTooWide {
         /// Bytes of an element.
         element_size: usize,
@@ -167,6 +191,7 @@ pub enum Error {
         "{operation}: `{argument}` belongs to device {of}, the operation runs on device {on}: use \
          memory of one device, or go through pinned memory"
     )]
+    #[non_exhaustive]
     WrongDevice {
         /// What was to be done.
         operation: &'static str,
@@ -180,16 +205,38 @@ pub enum Error {
 
     /// The device has not enough memory.
     #[error(
-        "out of device memory: {requested} bytes asked for, {free} free ({source}); drop buffers, \
-         or wait until those dropped are free"
+        "out of device memory: {requested} bytes asked for, {} free of {total}; {}",
+        free.map_or("an unknown number".into(), |free| free.to_string()),
+        if *requested as u64 > *total { "ask for less" } else {
+            "drop buffers, or wait until those dropped are free"
+        }
     )]
+    #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
         requested: usize,
-        /// Bytes the driver says are free.
-        free: u64,
+        /// Bytes free, where the driver says how many.
+        free: Option<u64>,
+        /// Bytes the device has in all. The driver is not asked for more.
+        total: u64,
+    },
+
+    /// The system has no more memory to lock for copies: what [`alloc_host`], [`upload`] and
+    /// [`to_vec`] use. Blocks given back are used again, so it may pass.
+    ///
+    /// [`alloc_host`]: crate::Device::alloc_host
+    /// [`upload`]: crate::Device::upload
+    /// [`to_vec`]: crate::DeviceBuffer::to_vec
+    #[error(
+        "out of pinned memory: {requested} bytes asked for ({cause}); drop host buffers, or wait for \
+         copies in flight"
+    )]
+    #[non_exhaustive]
+    OutOfPinnedMemory {
+        /// Bytes asked for.
+        requested: usize,
         /// What the driver said.
-        source: DriverError,
+        cause: DriverError,
     },
 
     /// A size in bytes does not fit the address space.
@@ -197,6 +244,7 @@ pub enum Error {
         "{len} elements of {element_size} bytes cannot be addressed: ask for at most {}",
         isize::MAX as usize / (*element_size).max(1)
     )]
+    #[non_exhaustive]
     TooLarge {
         /// Elements asked for.
         len: usize,
@@ -206,6 +254,7 @@ pub enum Error {
 
     /// The device still works on the buffer (`try_read`, `try_write`).
     #[error("{buffer} is still in flight: await `read` or `write` instead")]
+    #[non_exhaustive]
     InFlight {
         /// Which buffer.
         buffer: String,
@@ -213,6 +262,7 @@ pub enum Error {
 
     /// The condition that a kernel's declaration requires of its arguments does not hold.
     #[error("kernel {kernel} requires {condition}{}", lengths(given))]
+    #[non_exhaustive]
     Requirement {
         /// The kernel.
         kernel: &'static str,
@@ -224,6 +274,7 @@ pub enum Error {
 
     /// A launch geometry that the device does not take.
     #[error("kernel {kernel}: {what} is {given:?}; this device takes 1 to {allowed:?}")]
+    #[non_exhaustive]
     Geometry {
         /// The kernel.
         kernel: &'static str,
@@ -240,6 +291,7 @@ pub enum Error {
         "kernel {kernel}: what was declared as PTX in {module} is none, {why}: give its text, as \
          with `ptx = include_str!(…)`"
     )]
+    #[non_exhaustive]
     NotPtx {
         /// The kernel.
         kernel: &'static str,
@@ -251,17 +303,18 @@ pub enum Error {
 
     /// The driver did not take a module, or not this kernel of it.
     #[error(
-        "kernel {kernel}: the driver did not take the PTX declared in {module}: {source}{}{}; compile it \
+        "kernel {kernel}: the driver did not take the PTX declared in {module}: {cause}{}{}; compile it \
          again, for this GPU or an older one",
         if log.is_empty() { "" } else { ": " }, log
     )]
+    #[non_exhaustive]
     PtxRejected {
         /// The kernel.
         kernel: &'static str,
         /// Where its module is declared.
         module: &'static str,
         /// What the driver said.
-        source: DriverError,
+        cause: DriverError,
         /// What its compiler said: up to 8 KiB.
         log: Arc<str>,
     },
@@ -269,9 +322,10 @@ pub enum Error {
     /// A module's PTX is of a newer version than the driver takes.
     #[error(
         "kernel {kernel}: the PTX declared in {module} is of version {version}, newer than a driver for CUDA \
-         {}.{} takes ({source}): update the driver, or compile with an older NVRTC or nvcc",
+         {}.{} takes ({cause}): update the driver, or compile with an older NVRTC or nvcc",
         driver_version / 1000, driver_version % 1000 / 10
     )]
+    #[non_exhaustive]
     PtxTooNew {
         /// The kernel.
         kernel: &'static str,
@@ -282,7 +336,7 @@ pub enum Error {
         /// As [`DeviceInfo::driver_version`](crate::DeviceInfo::driver_version).
         driver_version: u32,
         /// What the driver said.
-        source: DriverError,
+        cause: DriverError,
     },
 
     /// A module's PTX has no kernel of that name.
@@ -290,6 +344,7 @@ pub enum Error {
         "kernel {kernel}: the PTX declared in {module} has no kernel `{entry}`, it has {found:?}: name one of \
          them with `entry = \"…\"`, and compile C++ kernels as `extern \"C\"`"
     )]
+    #[non_exhaustive]
     NoSuchKernel {
         /// The kernel.
         kernel: &'static str,
@@ -306,6 +361,7 @@ pub enum Error {
         "kernel {kernel}: it is declared with parameters of {declared:?} bytes, `{entry}` in the PTX \
          declared in {module} has {found:?}: have `#[args(…)]` say what the kernel takes"
     )]
+    #[non_exhaustive]
     SignatureMismatch {
         /// The kernel.
         kernel: &'static str,
@@ -324,6 +380,7 @@ pub enum Error {
         "kernel {kernel} has no #[twin], which a simulated device runs in its place: declare one, or \
          launch it on a GPU"
     )]
+    #[non_exhaustive]
     NoTwin {
         /// The kernel.
         kernel: &'static str,
@@ -334,6 +391,7 @@ pub enum Error {
         "kernel {kernel}: its module came into the process after the device was opened, with a \
          library loaded since: open the device after that"
     )]
+    #[non_exhaustive]
     NotLoaded {
         /// The kernel.
         kernel: &'static str,
@@ -344,6 +402,7 @@ pub enum Error {
         "{operation}: no argument and no scope says on which device this runs: launch it inside \
          `device.scope(…)` or `stream.in_scope(…)`"
     )]
+    #[non_exhaustive]
     NoCurrentDevice {
         /// What was to be done.
         operation: &'static str,
@@ -360,6 +419,7 @@ pub enum Error {
     /// [`DeviceBuilder::on_error`](crate::DeviceBuilder::on_error), since the last handle was
     /// dropped; no call returns it.
     #[error("{what} could not be given back and stays allocated, unused: {why}")]
+    #[non_exhaustive]
     NotReleased {
         /// What it is.
         what: String,
@@ -369,8 +429,8 @@ pub enum Error {
 }
 
 /// What can be done about an error of the driver's, where that can be said.
-fn advice(source: &DriverError) -> &'static str {
-    match source.code() {
+fn advice(cause: &DriverError) -> &'static str {
+    match cause.code() {
         2 => "; memory of this kind is used up: drop some first",
         701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
         900..=908 => "; a graph capture under way forbids it: end that first",

@@ -151,9 +151,9 @@ impl<T: Pod> HostBuffer<T> {
 }
 
 fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
-    const UP: Operation = Operation::other("copying to the device");
-    const DOWN: Operation = Operation::other("copying to the host");
-    const WITHIN: Operation = Operation::other("copying on the device");
+    const UP: Operation = Operation::transfer("copying to the device");
+    const DOWN: Operation = Operation::transfer("copying to the host");
+    const WITHIN: Operation = Operation::on_device("copying on the device");
     let (operation, direction, core): (&'static Operation, _, _) =
         match (source.memory, target.memory) {
             (Address::Pinned(_), _) => (&UP, 1, target.core),

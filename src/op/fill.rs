@@ -13,7 +13,7 @@ use crate::reactor::{Completion, OpKey, Operation};
 /// Driver calls that one fill may take.
 const MOST_CALLS: usize = 16;
 
-const FILL: Operation = Operation::other("filling device memory");
+const FILL: Operation = Operation::on_device("filling device memory");
 
 /// Bytes of the widest unit that the driver fills with and that elements of `size` bytes consist of.
 fn widest_unit(size: usize) -> usize {
@@ -53,7 +53,7 @@ impl<T: Pod> DeviceBuffer<T> {
                 let filled = unsafe { driver.fill(*fill, stream) };
                 filled.map_err(|error| match done {
                     0 => Refusal::Whole(error),
-                    _ => Refusal::Rest(error),
+                    _ => Refusal::Rest { error, made: done as u64 },
                 })?;
             }
             Ok(())

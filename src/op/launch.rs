@@ -123,6 +123,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
             &scoped
         }
     };
+    core.reactor().check()?;
     let function = function_of(core, kernel)?;
     if geometry.is_empty() {
         return Ok(Completion::ready());

@@ -1,36 +1,44 @@
 //! Loading the registered modules when a device is opened.
 
 use std::ffi::CString;
-use std::sync::Arc;
 
 use super::kernel::{KernelDecl, ModuleDecl, Registration};
 use super::ptx::{entries, param_sizes, version};
 use crate::device::{Device, FunctionTable, LoadedFunction};
-use crate::driver::{Driver, DriverError, FunctionHandle, ModuleHandle, PtxError};
+use crate::driver::{DriverError, FunctionHandle, ModuleHandle, PtxError};
 use crate::error::{Error, Result};
 use crate::foreign::contained;
+use crate::reactor::Reactor;
+
+const LOADING: &str = "loading a module of kernels";
 
 /// Loads every module that is registered in this process (`cuModuleLoadData`, which waits for
 /// running kernels). One that does not load, or does not have what is declared of it, leaves only
 /// its own kernels without a function.
-pub(crate) fn load_registered(device: &Device) {
-    let driver = &**device.core().driver();
+///
+/// # Errors
+///
+/// The device was lost meanwhile.
+pub(crate) fn load_registered(device: &Device) -> Result<()> {
+    let reactor = device.core().reactor();
     let mut table = FunctionTable::default();
     for Registration(module) in inventory::iter::<Registration> {
-        load(driver, module, &mut table);
+        load(reactor, module, &mut table);
     }
     // A device is opened once.
     let _ = device.core().functions().set(table);
+    reactor.announce();
+    reactor.check()
 }
 
-fn load(driver: &dyn Driver, module: &'static ModuleDecl, table: &mut FunctionTable) {
+fn load(reactor: &Reactor, module: &'static ModuleDecl, table: &mut FunctionTable) {
     let loaded = text_of(module)
         .map_err(Trouble::NotPtx)
-        .and_then(|ptx| driver.module_load(&ptx).map_err(Trouble::Refused));
+        .and_then(|ptx| reactor.driver().module_load(&ptx).map_err(Trouble::Refused));
     for kernel in module.kernels {
         let function = match &loaded {
-            Ok(handle) => function(driver, module, handle, kernel),
-            Err(trouble) => Err(trouble.error(driver, module, kernel)),
+            Ok(handle) => function(reactor, module, handle, kernel),
+            Err(trouble) => Err(trouble.error(reactor, module, kernel)),
         };
         if let Err(error) = &function {
             contained(|| tracing::warn!(%error, "a kernel cannot be launched"));
@@ -48,24 +56,31 @@ enum Trouble {
 
 impl Trouble {
     /// What a launch of `kernel` is answered.
-    fn error(&self, driver: &dyn Driver, module: &ModuleDecl, kernel: &KernelDecl) -> Error {
+    fn error(&self, reactor: &Reactor, module: &ModuleDecl, kernel: &KernelDecl) -> Error {
         let (kernel, path) = (kernel.name(), module.path);
-        match self {
-            Trouble::NotPtx(why) => Error::NotPtx { kernel, module: path, why },
-            Trouble::Refused(PtxError { error, .. })
-                if error.code() == DriverError::UNSUPPORTED_PTX_VERSION =>
-            {
-                Error::PtxTooNew {
-                    kernel,
-                    module: path,
-                    version: version(module.ptx).unwrap_or("?").into(),
-                    driver_version: driver.info().driver_version,
-                    source: *error,
-                }
+        let PtxError { error: cause, log } = match self {
+            Trouble::NotPtx(why) => return Error::NotPtx { kernel, module: path, why },
+            Trouble::Refused(refused) => refused,
+        };
+        let cause = *cause;
+        match cause.code() {
+            DriverError::UNSUPPORTED_PTX_VERSION => Error::PtxTooNew {
+                kernel,
+                module: path,
+                version: version(module.ptx).unwrap_or("?").into(),
+                driver_version: reactor.driver().info().driver_version,
+                cause,
+            },
+            DriverError::INVALID_IMAGE
+            | DriverError::NO_BINARY_FOR_GPU
+            | DriverError::INVALID_PTX
+            | DriverError::JIT_COMPILER_NOT_FOUND
+            | DriverError::JIT_COMPILATION_DISABLED
+            | DriverError::UNSUPPORTED_EXEC_AFFINITY => {
+                Error::PtxRejected { kernel, module: path, cause, log: log[..].into() }
             }
-            Trouble::Refused(PtxError { error, log }) => {
-                Error::PtxRejected { kernel, module: path, source: *error, log: log[..].into() }
-            }
+            // Not the text's fault.
+            _ => reactor.refused(LOADING, cause),
         }
     }
 }
@@ -78,7 +93,7 @@ fn text_of(module: &ModuleDecl) -> Result<CString, &'static str> {
 }
 
 fn function(
-    driver: &dyn Driver,
+    reactor: &Reactor,
     module: &ModuleDecl,
     handle: &ModuleHandle,
     kernel: &'static KernelDecl,
@@ -100,10 +115,8 @@ fn function(
         return Err(Error::SignatureMismatch { kernel, module: path, entry, declared, found });
     }
     let name = CString::new(entry).map_err(|_| missing())?;
-    driver.module_function(handle, &name).map_err(|source| {
-        let log = Arc::from("");
-        Error::PtxRejected { kernel, module: path, source, log }
-    })
+    let found = reactor.driver().module_function(handle, &name);
+    found.map_err(|cause| reactor.refused(LOADING, cause))
 }
 
 fn put(functions: &mut Vec<Option<LoadedFunction>>, at: usize, function: LoadedFunction) {

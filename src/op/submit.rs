@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Access, Hazards, Memory, Mode, Replaced, Tracked};
+use crate::buffer::{Access, Hazards, Memory, Mode, Note, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
 use crate::error::{Error, Result};
@@ -43,8 +43,8 @@ impl<'a> Operand<'a> {
 pub(crate) enum Refusal {
     /// Nothing of it was enqueued.
     Whole(DriverError),
-    /// Calls before the one that was refused are on the stream.
-    Rest(DriverError),
+    /// The first `made` calls are on the stream.
+    Rest { error: DriverError, made: u64 },
 }
 
 impl From<DriverError> for Refusal {
@@ -89,7 +89,7 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
                 continue;
             }
         };
-        let (replaced, recording) = records.note(core, enqueue.take_ticket());
+        let (notes, recording) = records.note(core, enqueue.take_ticket());
         drop(records);
         let enqueued = issue(&mut enqueue, &waits)
             .map_err(Refusal::Whole)
@@ -101,20 +101,22 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
             }
             Err(refusal) => refusal,
         };
-        let undo = match refusal {
-            Refusal::Whole(_) => {
+        let (take_back, cause): (fn(&mut Hazards, Note), _) = match refusal {
+            Refusal::Whole(error) => {
                 enqueue.withdraw();
-                Hazards::undo
+                (Hazards::undo, error)
             }
-            Refusal::Rest(_) => Hazards::undefine,
+            Refusal::Rest { error, made } => {
+                enqueue.withdraw_rest(made);
+                (Hazards::undefine, error)
+            }
         };
-        for (tracked, replaced) in replaced {
-            undo(&mut tracked.lock(), replaced);
+        for (tracked, note) in notes.into_iter().rev() {
+            take_back(&mut tracked.lock(), note);
         }
-        let (Refusal::Whole(source) | Refusal::Rest(source)) = refusal;
-        return Err(match core.reactor().refused(op.name(), source) {
-            Error::Refused { operation, source } if matches!(refusal, Refusal::Rest(_)) => {
-                Error::PartlyRefused { operation, source }
+        return Err(match core.reactor().refused(op.name(), cause) {
+            Error::Refused { operation, cause } if matches!(refusal, Refusal::Rest { .. }) => {
+                Error::PartlyRefused { operation, cause }
             }
             error => error,
         });
@@ -238,16 +240,14 @@ impl<'a> Records<'a> {
         &mut self,
         core: &DeviceCore,
         ticket: Ticket,
-    ) -> (SmallVec<[(&'a Tracked, Replaced); 2]>, Recording) {
+    ) -> (SmallVec<[(&'a Tracked, Note); 2]>, Recording) {
         let is_finished =
             |other: Ticket| core.lane(other.lane).is_none_or(|lane| lane.is_done(other.seq));
         let mut recording = Recording::Lazy;
-        let mut undo = SmallVec::new();
+        let mut notes = SmallVec::new();
         for OperandRecord { operand, tracked, record } in &self.operands {
             let hazards = &mut self.locked[*record];
-            hazards.note(&operand.access, ticket, is_finished, |replaced| {
-                undo.push((*tracked, replaced));
-            });
+            notes.push((*tracked, hazards.note(&operand.access, ticket, is_finished)));
             if tracked.memory() == Memory::Pinned {
                 recording = recording.max(Recording::BeforeNext);
             }
@@ -255,6 +255,6 @@ impl<'a> Records<'a> {
                 recording = recording.max(Recording::Now);
             }
         }
-        (undo, recording)
+        (notes, recording)
     }
 }

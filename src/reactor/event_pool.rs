@@ -1,6 +1,7 @@
 //! Events made in advance and used again, never while someone still refers to them.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::hook::ErrorHook;
 use crate::driver::{Driver, DriverResult, EventHandle};
@@ -9,14 +10,14 @@ use crate::sync::Mutex;
 
 /// An event out of the pool. It goes back when the last reference is gone, so a recording that
 /// anyone can still query or wait on is never replaced by another.
+///
+/// Dropping it makes no driver call and runs nothing foreign: it is done under locks.
 pub(crate) type EventRef = Arc<PooledEvent>;
 
 pub(crate) struct PooledEvent {
     handle: EventHandle,
     timed: bool,
-    pool: Weak<Shelves>,
-    driver: Arc<dyn Driver>,
-    hook: ErrorHook,
+    shelves: Arc<Shelves>,
 }
 
 impl PooledEvent {
@@ -35,37 +36,31 @@ impl std::fmt::Debug for PooledEvent {
 impl Drop for PooledEvent {
     fn drop(&mut self) {
         let handle = std::mem::take(&mut self.handle);
-        match self.pool.upgrade() {
-            Some(shelves) if !self.timed => shelves.handles.lock().push(handle),
-            _ => destroy(&*self.driver, &self.hook, handle),
-        }
-    }
-}
-
-/// On a lost device nothing is destroyed; what made it lost is told elsewhere.
-fn destroy(driver: &dyn Driver, hook: &ErrorHook, handle: EventHandle) {
-    let what = format!("event {:#x}", handle.raw());
-    match driver.event_destroy(handle) {
-        Err(source) if !source.is_sticky() => {
-            let why = Error::Refused { operation: "destroying an event", source };
-            hook.not_released(|| what, why);
-        }
-        _ => {}
+        self.shelves.of(self.timed).lock().push(handle);
     }
 }
 
 /// The events of one device.
 pub(super) struct EventPool {
-    driver: Arc<dyn Driver>,
-    hook: ErrorHook,
+    /// Whole references that nobody else holds: taking one allocates nothing.
+    ready: Mutex<Vec<EventRef>>,
     shelves: Arc<Shelves>,
 }
 
+/// Events that nobody refers to. Destroyed with the last reference to any and the pool.
 struct Shelves {
-    /// Whole references that nobody else holds: taking one allocates nothing.
-    ready: Mutex<Vec<EventRef>>,
-    /// Events whose last reference was dropped outside the pool.
-    handles: Mutex<Vec<EventHandle>>,
+    driver: Arc<dyn Driver>,
+    hook: ErrorHook,
+    plain: Mutex<Vec<EventHandle>>,
+    timed: Mutex<Vec<EventHandle>>,
+    /// The device is lost: it takes nothing back.
+    abandoned: AtomicBool,
+}
+
+impl Shelves {
+    fn of(&self, timed: bool) -> &Mutex<Vec<EventHandle>> {
+        if timed { &self.timed } else { &self.plain }
+    }
 }
 
 impl EventPool {
@@ -76,57 +71,67 @@ impl EventPool {
         count: usize,
     ) -> DriverResult<Self> {
         let shelves = Arc::new(Shelves {
-            ready: Mutex::new(Vec::with_capacity(count)),
-            handles: Mutex::new(Vec::new()),
+            driver,
+            hook,
+            plain: Mutex::default(),
+            timed: Mutex::default(),
+            abandoned: AtomicBool::new(false),
         });
-        let pool = EventPool { driver, hook, shelves };
+        let pool = EventPool { ready: Mutex::new(Vec::with_capacity(count)), shelves };
         for _ in 0..count {
-            let event = pool.wrap(pool.driver.event_create(false)?, false);
+            let event = pool.wrap(pool.shelves.driver.event_create(false)?, false);
             pool.give_back(event);
         }
         Ok(pool)
     }
 
-    /// An event that nobody refers to. Timed ones are made when asked for.
+    /// An event that nobody refers to; made where the pool has none.
     pub(super) fn take(&self, timed: bool) -> DriverResult<EventRef> {
-        if timed {
-            return Ok(self.wrap(self.driver.event_create(true)?, true));
-        }
-        if let Some(event) = self.shelves.ready.lock().pop() {
+        if !timed && let Some(event) = self.ready.lock().pop() {
             return Ok(event);
         }
-        let spare = self.shelves.handles.lock().pop();
+        let spare = self.shelves.of(timed).lock().pop();
         let handle = match spare {
             Some(handle) => handle,
-            None => self.driver.event_create(false)?,
+            None => self.shelves.driver.event_create(timed)?,
         };
-        Ok(self.wrap(handle, false))
+        Ok(self.wrap(handle, timed))
     }
 
     /// Takes back a reference; the event is ready again if it was the last one.
     pub(super) fn give_back(&self, mut event: EventRef) {
         // Two droppers that both see another both fall through to `PooledEvent::drop`.
         if Arc::get_mut(&mut event).is_some_and(|event| !event.timed) {
-            self.shelves.ready.lock().push(event);
+            self.ready.lock().push(event);
         }
     }
 
+    /// The device is lost: nothing is to be given back to it.
+    pub(super) fn abandon(&self) {
+        self.shelves.abandoned.store(true, Relaxed);
+    }
+
     fn wrap(&self, handle: EventHandle, timed: bool) -> EventRef {
-        Arc::new(PooledEvent {
-            handle,
-            timed,
-            pool: Arc::downgrade(&self.shelves),
-            driver: self.driver.clone(),
-            hook: self.hook.clone(),
-        })
+        Arc::new(PooledEvent { handle, timed, shelves: self.shelves.clone() })
     }
 }
 
-impl Drop for EventPool {
+impl Drop for Shelves {
     fn drop(&mut self) {
-        // References still out destroy their event themselves: the shelves are gone by then.
-        for handle in std::mem::take(&mut *self.shelves.handles.lock()) {
-            destroy(&*self.driver, &self.hook, handle);
+        if *self.abandoned.get_mut() {
+            return;
+        }
+        let plain = std::mem::take(&mut *self.plain.lock());
+        let timed = std::mem::take(&mut *self.timed.lock());
+        for handle in plain.into_iter().chain(timed) {
+            let what = format!("event {:#x}", handle.raw());
+            if let Err(cause) = self.driver.event_destroy(handle) {
+                let why = Error::Refused { operation: "destroying an event", cause };
+                self.hook.not_released(|| what, why);
+                if cause.is_sticky() {
+                    return; // no other will fare better
+                }
+            }
         }
     }
 }

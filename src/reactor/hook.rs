@@ -20,7 +20,7 @@ impl ErrorHook {
     }
 
     pub(crate) fn tell(&self, error: &Error) {
-        contained(|| tracing::error!(%error, "an error that no call returns"));
+        contained(|| tracing::error!("{error}"));
         if let Some(hook) = &self.0 {
             contained(|| hook(error));
         }

@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::backoff::{Estimate, next_look};
 use super::event_pool::EventRef;
 use super::frontier::Frontier;
-use super::in_flight::{Names, Operation};
+use super::in_flight::{Named, Names};
 use super::submit::Submit;
 use super::thread::Reactor;
+use super::trouble::{Trouble, Verdict};
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
 use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
@@ -76,7 +77,7 @@ pub(crate) struct Lane {
     pub(super) uncounted: AtomicU64,
     /// How many places in the queue the operation takes that was last refused for want of them.
     pub(super) wanted: AtomicU64,
-    /// What the tickets are called. Written under `submit` only.
+    /// What the operations are called. Written under `submit` only.
     pub(super) names: Names,
     /// An event was recorded after every ticket up to here. Grows under `submit` only.
     pub(super) recorded: AtomicU64,
@@ -93,8 +94,37 @@ pub(crate) struct Lane {
     waiters: Mutex<Waiters>,
     /// Taken by the one thread that may take recordings out of `frontier`.
     pub(super) probing: AtomicBool,
-    /// Driver errors in a row that may pass by themselves.
-    pub(super) transient: AtomicU32,
+    /// Of records and of queries, what the driver refused in a row.
+    pub(super) records: Refusals,
+    pub(super) queries: Refusals,
+}
+
+/// What the driver refused in a row, of one kind of call.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// There are some: what is asked where all goes well.
+    some: AtomicBool,
+    /// Leaf lock.
+    trouble: Mutex<Trouble>,
+}
+
+impl Refusals {
+    fn count(&self) -> u32 {
+        if self.some.load(Relaxed) { self.trouble.lock().refusals } else { 0 }
+    }
+
+    fn met(&self, passes: bool) -> Verdict {
+        self.some.store(true, Relaxed);
+        self.trouble.lock().met(passes, Instant::now())
+    }
+
+    /// A call succeeded.
+    pub(super) fn over(&self) {
+        if self.some.load(Relaxed) {
+            *self.trouble.lock() = Trouble::default();
+            self.some.store(false, Relaxed);
+        }
+    }
 }
 
 impl Lane {
@@ -117,7 +147,8 @@ impl Lane {
             frontier: Mutex::new(Frontier::new()),
             waiters: Mutex::new(Waiters::default()),
             probing: AtomicBool::new(false),
-            transient: AtomicU32::new(0),
+            records: Refusals::default(),
+            queries: Refusals::default(),
         });
         reactor.register(&lane);
         Ok(lane)
@@ -184,11 +215,10 @@ impl Lane {
         self.submitted().saturating_sub(self.done.load(Acquire))
     }
 
-    /// The operations not known to be finished, oldest first, with their tickets: those whose
-    /// names are still known. Takes no lock; what is enqueued meanwhile may be in it or not.
-    pub(super) fn named_in_flight(&self) -> impl Iterator<Item = (u64, &'static Operation)> {
-        let (newest, done) = (self.submitted(), self.done.load(Acquire));
-        (done + 1..=newest).filter_map(move |seq| Some((seq, self.names.get(seq, newest)?)))
+    /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued
+    /// meanwhile may be in it or not.
+    pub(super) fn named_in_flight(&self) -> Vec<Named> {
+        self.names.after(self.done.load(Acquire))
     }
 
     /// A future of ticket `seq`, for one who was not given it by the submission.
@@ -218,7 +248,7 @@ impl Lane {
     /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
     /// the lane is being enqueued on, whoever does so records it.
     pub(crate) fn request_record(&self, seq: u64) {
-        if self.recorded.load(Acquire) >= seq {
+        if self.recorded.load(Acquire) >= seq || self.reactor.is_lost() {
             return;
         }
         let mut submit = self.submit.try_lock();
@@ -233,7 +263,7 @@ impl Lane {
         if self.recorded.load(Acquire) < seq
             && let Err(error) = self.record_locked(&mut submit)
         {
-            self.note_transient(error);
+            self.note_refusal(&self.records, error);
         }
         drop(submit);
         self.unlocked();
@@ -264,7 +294,7 @@ impl Lane {
             let Some(mut submit) = self.submit.try_lock() else { break };
             if let Err(error) = self.record_locked(&mut submit) {
                 // The wish is gone, but whoever waits asks again at the next look.
-                self.note_transient(error);
+                self.note_refusal(&self.records, error);
             }
             drop(submit);
             fence(SeqCst);
@@ -294,23 +324,23 @@ impl Lane {
             self.reactor.events().give_back(event);
             return Err(error);
         }
+        self.records.over();
         self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
         self.recorded.store(seq, Release);
         Ok(event)
     }
 
-    /// An error that may pass by itself: the work goes on, only our view of it is delayed. Too many
-    /// in a row are taken for the loss of the device, so that nobody waits for ever; a lack of
+    /// A record or a query that was refused: the work goes on, only our view of it is delayed. Too
+    /// many in a row are taken for the loss of the device, so that nobody waits for ever; a lack of
     /// memory, or a capture that forbids the call, never is. The caller lets [`Reactor::announce`]
     /// follow once it holds no lock.
-    pub(super) fn note_transient(&self, error: DriverError) {
-        const PATIENCE: u32 = 16;
+    pub(super) fn note_refusal(&self, refusals: &Refusals, error: DriverError) {
         let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
-        let before = self.transient.fetch_add(1, Relaxed);
-        if error.is_sticky() || !passes && before >= PATIENCE {
-            self.reactor.fail(error);
-        } else if before == 0 {
-            self.reactor.note_transient(error);
+        match refusals.met(passes) {
+            _ if error.is_sticky() => self.reactor.fail(error),
+            Verdict::GiveUp => self.reactor.fail(error),
+            Verdict::First => self.reactor.note_transient(error),
+            Verdict::Again => {}
         }
     }
 
@@ -346,7 +376,7 @@ impl Lane {
         match outlook {
             Some((elapsed, estimate)) => next_look(elapsed, estimate),
             // Not recorded yet: in a moment, or after trouble in a while.
-            None => next_look(Duration::ZERO, None) * (1 << self.transient.load(Relaxed).min(8)),
+            None => next_look(Duration::ZERO, None) * (1 << self.records.count().min(8)),
         }
     }
 
@@ -386,8 +416,8 @@ impl fmt::Debug for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let stream = std::mem::take(&mut self.stream);
-        if let Err(source) = self.driver().stream_destroy(stream) {
-            let error = self.reactor.refused("destroying a stream", source);
+        if let Err(cause) = self.driver().stream_destroy(stream) {
+            let error = self.reactor.refused("destroying a stream", cause);
             self.reactor.hook().not_released(|| format!("stream {}", self.describe()), error);
             self.reactor.announce();
         }

@@ -7,6 +7,7 @@
 mod backoff;
 mod completion;
 mod event_pool;
+mod fate;
 mod frontier;
 mod hook;
 mod in_flight;
@@ -16,6 +17,7 @@ mod probe;
 mod submit;
 mod thread;
 mod timer_slack;
+mod trouble;
 mod waiters;
 
 pub use completion::Completion;

@@ -32,7 +32,7 @@ impl Lane {
             queries += 1;
             let over = queries.is_multiple_of(QUERIES_PER_CLOCK) && start.elapsed() >= budget;
             std::hint::spin_loop();
-            !over && self.reactor.check().is_ok()
+            !over && !self.reactor.is_lost()
         })
     }
 
@@ -44,6 +44,9 @@ impl Lane {
     fn look_while(&self, seq: u64, waited_for: bool, again: impl FnMut() -> bool) -> bool {
         if self.is_done(seq) {
             return true;
+        }
+        if self.reactor.is_lost() {
+            return false;
         }
         let wakers = {
             let Some(_guard) = ProbeGuard::take(self) else { return false };
@@ -64,6 +67,8 @@ impl Lane {
             }
         }
         drop(event);
+        // At once: whoever meets a failure from here on knows that so much is finished.
+        self.done.fetch_max(reached, AcqRel);
         // Recordings are taken out in this turn only, so an index stays what it is.
         let mut gallop = Gallop::new(index, self.frontier.lock().len());
         while let Some(next) = gallop.next() {
@@ -71,6 +76,7 @@ impl Lane {
             let finished = self.query(&event);
             if finished {
                 reached = at;
+                self.done.fetch_max(reached, AcqRel);
             }
             gallop.answer(next, finished);
         }
@@ -79,8 +85,8 @@ impl Lane {
 
     /// Everything up to ticket `reached` is finished.
     fn advance(&self, reached: u64, waited_for: bool) -> Wakers {
-        // First: whoever finds no recording, or registers as a waiter, then sees that it is done.
-        self.done.fetch_max(reached, AcqRel);
+        // `done` says so already: whoever finds no recording, or registers as a waiter, sees that it
+        // is done.
         let mut finished = SmallVec::<[EventRef; 16]>::new();
         let each = |event| finished.push(event);
         self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
@@ -93,11 +99,11 @@ impl Lane {
     fn query(&self, event: &EventRef) -> bool {
         match self.driver().event_query(event.handle()) {
             Ok(finished) => {
-                self.transient.store(0, Relaxed);
+                self.queries.over();
                 finished
             }
             Err(error) => {
-                self.note_transient(error);
+                self.note_refusal(&self.queries, error);
                 false
             }
         }

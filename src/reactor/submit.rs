@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::Ticket;
 use super::event_pool::EventRef;
-use super::in_flight::Operation;
+use super::in_flight::{Operation, Runs};
 use super::lane::{Lane, LaneId, has_room};
 use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
@@ -114,7 +114,7 @@ impl Lane {
         let fits = has_room(in_flight, calls, limit);
         self.wanted.store(if fits { 1 } else { calls }, Relaxed);
         if !fits {
-            let stream = self.describe();
+            let stream = self.id().index();
             return Err(Error::QueueFull { stream, in_flight, needed: calls, limit });
         }
         Ok(enqueue)
@@ -126,8 +126,7 @@ impl Lane {
         self.sweep(0);
         let mut enqueue = self.lock(op, 1)?;
         enqueue.take_ticket();
-        // Not work of the device's: nothing that could fail there.
-        enqueue.withdraw();
+        enqueue.uncount(1);
         Ok(enqueue)
     }
 
@@ -137,7 +136,7 @@ impl Lane {
         self: &Arc<Self>,
         timed: bool,
     ) -> Result<(u64, Option<EventRef>), Error> {
-        const RECORD: OpKey = OpKey::of(&Operation::other("recording an event"));
+        const RECORD: OpKey = OpKey::of(&Operation::control("recording an event"));
         if timed {
             let mut enqueue = self.enqueue(RECORD, 1)?;
             let seq = enqueue.take_ticket().seq;
@@ -208,21 +207,40 @@ impl<'l> Enqueue<'l> {
     /// after a ticket that names nothing is merely later than needed.
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         let lane = self.lane.0;
-        for seq in self.seq + 1 - self.calls..self.seq {
-            lane.names.set(seq, None);
+        if self.names_work() {
+            lane.names.set(self.seq, self.op.operation);
         }
-        lane.names.set(self.seq, Some(self.op.operation));
         lane.submitted.store(self.seq, Release);
-        lane.ticket(self.seq)
+        self.ticket()
     }
 
-    /// The tickets name no work, and have no place in the driver's queue: the operation was refused,
-    /// or is of a kind that takes none.
+    /// The ticket, given out before.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.lane.0.ticket(self.seq)
+    }
+
+    fn names_work(&self) -> bool {
+        self.op.operation.runs() != Runs::Nothing
+    }
+
+    /// The operation was refused: its tickets name nothing and take no place in the driver's queue.
     pub(crate) fn withdraw(&mut self) {
-        let lane = self.lane.0;
-        lane.names.set(self.seq, None);
-        self.submit.uncounted.extend(self.seq + 1 - self.calls..=self.seq);
-        lane.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
+        if self.names_work() {
+            self.lane.0.names.withdraw();
+        }
+        self.uncount(self.calls);
+    }
+
+    /// Only the first `made` calls of the operation were taken.
+    pub(crate) fn withdraw_rest(&mut self, made: u64) {
+        self.lane.0.names.keep();
+        self.uncount(self.calls - made);
+    }
+
+    /// So many of the tickets, the last ones, take no place in the driver's queue.
+    fn uncount(&mut self, tickets: u64) {
+        self.submit.uncounted.extend(self.seq + 1 - tickets..=self.seq);
+        self.lane.0.uncounted.store(self.submit.uncounted.len() as u64, Relaxed);
     }
 
     /// The lane, within which the order of tickets is the stream's.
@@ -264,8 +282,12 @@ impl<'l> Enqueue<'l> {
         if recording == Recording::Now
             && let Err(error) = lane.record_locked(submit)
         {
-            // It is recorded when someone asks for it.
-            lane.note_transient(error);
+            // Again before anything else goes on the stream, or when someone asks for it.
+            submit.record_before_next = true;
+            lane.note_refusal(&lane.records, error);
+        }
+        if self.op.operation.runs() != Runs::Nothing {
+            lane.names.keep();
         }
         if held == Held::Yes {
             lane.tail_held.store(self.seq, Release);

@@ -1,16 +1,16 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::event_pool::EventPool;
+use super::fate::News;
 use super::hook::ErrorHook;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
-use super::waiters::wake_all;
-use crate::driver::{Driver, DriverError, DriverResult};
-use crate::error::{DeviceFailure, Error, InFlight};
+use crate::driver::{Driver, DriverResult};
+use crate::error::{DeviceFailure, Error};
 use crate::foreign::contained;
 use crate::sync::{Condvar, Mutex};
 
@@ -35,25 +35,14 @@ pub(crate) struct Reactor {
     options: ReactorOptions,
     events: EventPool,
     /// Set once, when the device is lost.
-    failure: OnceLock<Arc<DeviceFailure>>,
+    pub(super) failure: OnceLock<Arc<DeviceFailure>>,
     /// There is something in `news`.
-    unannounced: AtomicBool,
+    pub(super) unannounced: AtomicBool,
     /// Leaf lock.
-    news: Mutex<News>,
+    pub(super) news: Mutex<News>,
     /// All lanes ever opened. Leaf lock.
-    lanes: Mutex<Vec<Weak<Lane>>>,
+    pub(super) lanes: Mutex<Vec<Weak<Lane>>>,
     inbox: Arc<Inbox>,
-}
-
-/// What was met under locks, for the next [`Reactor::announce`].
-#[derive(Default)]
-struct News {
-    /// The device is lost.
-    failure: Option<Arc<DeviceFailure>>,
-    /// Lanes whose waiters are to be told so.
-    lanes: Vec<Arc<Lane>>,
-    /// An error that may pass by itself.
-    transient: Option<DriverError>,
 }
 
 /// Where lanes are handed to the thread.
@@ -110,72 +99,6 @@ impl Reactor {
         lanes.push(Arc::downgrade(lane));
     }
 
-    /// `Err` once the device is lost.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.failure.get() {
-            None => Ok(()),
-            Some(failure) => Err(Error::DeviceLost(failure.clone())),
-        }
-    }
-
-    /// The device is lost. Those who wait are told by the [`Reactor::announce`] that the caller
-    /// lets follow once it holds no lock. Takes leaf locks only.
-    pub(crate) fn fail(&self, source: DriverError) {
-        if self.failure.get().is_some() {
-            return;
-        }
-        let lanes: Vec<_> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
-        let suspects = suspects(&lanes, source);
-        let failure = Arc::new(DeviceFailure::new(self.options.device, source, suspects));
-        // Before the lanes are handed over: who registers after their waiters were taken out sees it.
-        let first = self.failure.set(failure.clone()).is_ok();
-        let mut news = self.news.lock();
-        if first {
-            news.failure = Some(failure);
-        }
-        // Those of a second thread too: a lane is not to be dropped under the caller's locks.
-        news.lanes.extend(lanes);
-        drop(news);
-        self.unannounced.store(true, Release);
-    }
-
-    /// An error that may pass by itself, to be logged by the next [`Reactor::announce`].
-    pub(super) fn note_transient(&self, error: DriverError) {
-        self.news.lock().transient = Some(error);
-        self.unannounced.store(true, Release);
-    }
-
-    /// Wakes everyone who waits, if the device was lost since the last call, and logs what went
-    /// wrong. Runs foreign code: no lock is held.
-    pub(crate) fn announce(&self) {
-        if !self.unannounced.load(Relaxed) || !self.unannounced.swap(false, AcqRel) {
-            return;
-        }
-        let News { failure, lanes, transient } = std::mem::take(&mut *self.news.lock());
-        for lane in lanes {
-            wake_all(lane.take_waiters(u64::MAX));
-        }
-        if let Some(failure) = failure {
-            self.options.hook.tell(&Error::DeviceLost(failure));
-        }
-        if let Some(error) = transient {
-            let what = "asking a stream for its progress failed; trying again";
-            contained(|| tracing::warn!(%error, "{what}"));
-        }
-    }
-
-    /// The error of a call that the driver refused. A sticky one loses the device.
-    pub(crate) fn refused(&self, operation: &'static str, source: DriverError) -> Error {
-        if source.is_sticky() {
-            // It came from earlier work: this call is only the first to hear of it.
-            self.fail(source);
-            if let Err(lost) = self.check() {
-                return lost;
-            }
-        }
-        Error::Refused { operation, source }
-    }
-
     /// Has the thread look after a lane on which ticket `seq` is waited for. It is woken only if
     /// the lane is due before the look it has planned anyway. `Err` where there is no thread and
     /// none can be started.
@@ -211,25 +134,11 @@ impl Reactor {
     }
 }
 
-/// The operations one of which can have failed, the oldest of each lane first.
-fn suspects(lanes: &[Arc<Lane>], source: DriverError) -> Vec<InFlight> {
-    let mut found = Vec::new();
-    for lane in lanes {
-        let operations = lane.named_in_flight().enumerate();
-        found.extend(operations.map(|(rank, (seq, operation))| {
-            let told = InFlight::new(operation.name(), lane.id().index(), seq);
-            (rank, operation.is_kernel(), told)
-        }));
-    }
-    if source.is_of_kernel() && found.iter().any(|(_, is_kernel, _)| *is_kernel) {
-        found.retain(|(_, is_kernel, _)| *is_kernel);
-    }
-    found.sort_by_key(|(rank, _, told)| (*rank, told.stream));
-    found.into_iter().map(|(_, _, told)| told).collect()
-}
-
 impl Drop for Reactor {
     fn drop(&mut self) {
+        if self.is_lost() {
+            self.events.abandon();
+        }
         self.inbox.state.lock().closed = true;
         self.inbox.changed.notify_one();
     }

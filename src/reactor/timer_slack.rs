@@ -15,10 +15,8 @@ pub(super) struct PreciseSleeps {
 #[cfg(target_os = "linux")]
 impl PreciseSleeps {
     pub(super) fn for_this_thread() -> Self {
-        // SAFETY: PR_GET_TIMERSLACK takes no pointer and changes nothing.
-        let before = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
-        // SAFETY: PR_SET_TIMERSLACK takes no pointer and sets this thread's slack to 1 ns.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+        let before = timer_slack(libc::PR_GET_TIMERSLACK, 0);
+        timer_slack(libc::PR_SET_TIMERSLACK, 1);
         PreciseSleeps { before }
     }
 }
@@ -27,10 +25,18 @@ impl PreciseSleeps {
 impl Drop for PreciseSleeps {
     fn drop(&mut self) {
         if self.before > 0 {
-            // SAFETY: as above; the value is one that this thread had before.
-            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.before as libc::c_ulong) };
+            timer_slack(libc::PR_SET_TIMERSLACK, self.before as libc::c_ulong);
         }
     }
+}
+
+/// Gets or sets this thread's timer slack, in nanoseconds.
+#[cfg(target_os = "linux")]
+fn timer_slack(option: libc::c_int, nanoseconds: libc::c_ulong) -> libc::c_int {
+    const NONE: libc::c_ulong = 0;
+    // SAFETY: neither option takes a pointer. The function takes five arguments, whatever they are
+    // for: left out, they would be what happens to lie there.
+    unsafe { libc::prctl(option, nanoseconds, NONE, NONE, NONE) }
 }
 
 #[cfg(not(target_os = "linux"))]

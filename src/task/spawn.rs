@@ -19,7 +19,9 @@ use crate::device::{Frame, FrameGuard, StreamOptions, current_frame};
 ///
 /// # Panics
 ///
-/// Outside of a tokio runtime.
+/// Outside of a tokio runtime, [`block_on`](crate::block_on) included: join futures there, each in a
+/// [`Device::scope`](crate::Device::scope).
+#[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

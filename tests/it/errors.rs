@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use headwater::sim::{Fault, Schedule, SimCall, SimOptions};
-use headwater::{Device, DeviceBuffer, Error, Result};
+use headwater::{Device, DeviceBuffer, DriverError, Error, Result};
 
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
@@ -15,8 +15,8 @@ use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
 use crate::stub_driver::{Stub, has_compiler};
 
-const INVALID_VALUE: u32 = 1;
-const UNSUPPORTED_PTX_VERSION: u32 = 222;
+const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
+const UNSUPPORTED_PTX_VERSION: u32 = DriverError::UNSUPPORTED_PTX_VERSION;
 
 #[headwater::kernels(ptx = "this is a recipe for bread")]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
@@ -189,6 +189,8 @@ fn all() -> Result<Vec<Told>> {
     let mut wide = device.alloc::<[u32; 17]>(4)?;
     put("a fill of 17 words", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
     put("more than can be addressed", device.alloc::<u64>(usize::MAX).map(drop));
+    sim(&device).inject(Fault::of_call(SimCall::HostAlloc, DriverError::OUT_OF_MEMORY));
+    put("more pinned memory than there is", device.alloc_host::<u8>(1 << 30).map(drop));
     put("more than there is", device.alloc::<u8>(1 << 40).map(drop));
     put("a block of a million threads", thick(&mut x).map(drop));
     put("a kernel that the module lacks", missing(&mut x).map(drop));

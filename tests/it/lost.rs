@@ -2,9 +2,10 @@
 //! else down. On the simulated device a kernel's twin that panics is such a failure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Violation};
-use headwater::{Device, DeviceBuffer, Error, Result, block_on};
+use headwater::{Device, DeviceBuffer, DriverError, Error, Result, block_on};
 
 use crate::common::{
     AS_PROMISED, Child, Wakes, device_buffer, eager, elements, in_process_of, pinned_buffer,
@@ -88,7 +89,7 @@ fn a_lost_device_refuses_everything_and_says_why() -> Result<()> {
     let stream = device.stream();
     let Err(Error::DeviceLost(failure)) = wait(fail(&mut x)?) else { panic!("it did not fail") };
     assert_eq!(failure.device, device.number());
-    assert_eq!(failure.source.name(), "LAUNCH_FAILED");
+    assert_eq!(failure.cause.name(), "LAUNCH_FAILED");
     let message = failure.to_string();
     assert!(message.contains(&format!("device {}", device.number())), "{message}");
 
@@ -116,77 +117,6 @@ pub(crate) fn failure_of<T>(result: Result<T>) -> Arc<headwater::DeviceFailure> 
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("it did not fail"),
     }
-}
-
-#[test]
-fn the_kernel_that_failed_is_named_with_its_stream_where_no_other_was_in_flight() -> Result<()> {
-    let device = stepped();
-    let mut x = device_buffer(&device, &[0u32; 64]);
-    let mut y = device_buffer(&device, &[0u32; 64]);
-    let mut pinned = pinned_buffer(&device, &[0u32; 64]);
-    let finished = increment(&mut y)?;
-    sim(&device).run_all();
-    wait(finished)?;
-    // What is copied or filled meanwhile runs no code that could do such a thing.
-    y.copy_to(&mut pinned)?;
-    device.stream().in_scope(|| y.fill(1))?;
-    let stream = device.stream();
-    let failing = stream.in_scope(|| fail(&mut x))?;
-    let copied = stream.in_scope(|| x.copy_to(&mut pinned))?;
-    sim(&device).run_all();
-    for wait_for in [failing, copied] {
-        let failure = failure_of(wait(wait_for));
-        let operation = failure.operation().expect("one kernel was in flight");
-        assert_eq!((operation.operation, operation.number), ("fail", 1));
-        assert!(format!("{stream:?}").contains(&format!("number: {}", operation.stream)));
-        let message = failure.to_string();
-        let named = format!("`fail` on stream {} failed", operation.stream);
-        assert!(message.contains(&named), "{message}");
-    }
-    Ok(())
-}
-
-#[test]
-fn where_several_kernels_were_in_flight_all_are_listed_the_oldest_of_each_stream_first()
--> Result<()> {
-    let device = stepped();
-    let mut x = device_buffer(&device, &[0u32; 64]);
-    let mut y = device_buffer(&device, &[0u32; 64]);
-    let (a, b) = (device.stream(), device.stream());
-    let mut ended = increment(&mut y)?;
-    sim(&device).run_all();
-    until("it is known to be finished", || poll_once(&mut ended).is_ready());
-    a.in_scope(|| fail(&mut x))?;
-    a.in_scope(|| increment(&mut x))?;
-    b.in_scope(|| increment(&mut y))?;
-    let last = b.in_scope(|| fail(&mut y))?;
-    sim(&device).step_stream(a.as_raw());
-    let failure = failure_of(wait(last));
-    assert_eq!(failure.operation(), None);
-    let suspects: Vec<_> = failure.suspects.iter().map(|s| (s.operation, s.number)).collect();
-    assert_eq!(suspects, [("fail", 1), ("increment", 1), ("increment", 2), ("fail", 2)]);
-    let message = failure.to_string();
-    assert!(message.contains("one of `fail` on stream "), "{message}");
-    Ok(())
-}
-
-#[test]
-fn the_call_that_is_told_of_a_failure_is_not_taken_for_its_cause() -> Result<()> {
-    const LAUNCH_FAILED: u32 = 719;
-    for in_flight in [false, true] {
-        let device = stepped();
-        let mut x = device_buffer(&device, &[0u32; 64]);
-        let mut y = device_buffer(&device, &[0u32; 64]);
-        if in_flight {
-            device.stream().in_scope(|| increment(&mut x))?;
-        }
-        sim(&device).inject(Fault::of_call(SimCall::Launch, LAUNCH_FAILED));
-        let failure = failure_of(copy_u32(&x, &mut y));
-        let named = failure.suspects.iter().map(|suspect| suspect.operation);
-        assert_eq!(named.collect::<Vec<_>>(), ["increment"][..usize::from(in_flight)]);
-        assert_eq!(failure.to_string().contains("no operation in flight"), !in_flight);
-    }
-    Ok(())
 }
 
 #[test]
@@ -321,5 +251,168 @@ struct PanickingWaker;
 impl std::task::Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         panic!("a waker's own fault");
+    }
+}
+
+#[test]
+fn a_lack_of_memory_does_not_hide_the_loss_of_the_device() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    fail(&mut x)?;
+    sim(&device).step();
+    let total = device.info().total_memory as usize;
+    let got = device.alloc::<u8>(total + 1);
+    assert!(matches!(got, Err(Error::DeviceLost(_))), "{got:?}");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_enqueued_on_a_device_that_was_given_up() -> Result<()> {
+    let device = stepped();
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut y = device_buffer(&device, &[0u32; 64]);
+    let unrecorded = b.in_scope(|| increment(&mut y))?;
+    let done = a.in_scope(|| increment(&mut x))?;
+    sim(&device).inject(Fault::of_call(SimCall::EventQuery, DriverError::INVALID_VALUE).always());
+    failure_of(wait(done));
+    let before = device.driver_calls().expect("counted");
+    assert!(is_lost(&b.in_scope(|| y.fill(1))));
+    assert!(is_lost(&wait(b.synchronize())));
+    assert!(is_lost(&unrecorded.is_finished()));
+    assert_eq!(device.driver_calls().expect("counted"), before);
+    Ok(())
+}
+
+#[test]
+fn what_was_read_before_stays_readable_where_a_refusal_tells_of_the_loss() -> Result<()> {
+    for takes_effect in [false, true] {
+        let device = stepped();
+        let x = device_buffer(&device, &[3u32; 64]);
+        let mut pinned = device.alloc_host::<u32>(64)?;
+        let copied = x.copy_to(&mut pinned)?;
+        sim(&device).step();
+        wait(copied)?;
+        let fault = Fault::of_call(SimCall::CopyD2H, DriverError::LAUNCH_FAILED);
+        sim(&device).inject(if takes_effect { fault.taking_effect() } else { fault });
+        assert!(matches!(x.copy_to(&mut pinned), Err(Error::DeviceLost(_))));
+        assert_eq!(*pinned.try_read()?, [3; 64]);
+        assert!(pinned.try_write().is_ok());
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_that_share_buffers_all_hear_of_the_loss() {
+    for seed in 0..30u64 {
+        watched(move || {
+            let device = simulated(SimOptions::new());
+            let shared: Vec<_> =
+                (0..3).map(|i| Arc::new(device_buffer(&device, &[i as u32; 64]))).collect();
+            let threads: Vec<_> = (0..4)
+                .map(|t| {
+                    let (device, shared) = (device.clone(), shared.clone());
+                    std::thread::spawn(move || {
+                        let mut own = match device.alloc::<u32>(64) {
+                            Ok(own) => own,
+                            Err(Error::DeviceLost(_)) => return,
+                            Err(e) => panic!("{e}"),
+                        };
+                        let mut good = None;
+                        for i in 0..400usize {
+                            let on = device.stream();
+                            let r = on.in_scope(|| -> Result<()> {
+                                own.copy_from(&*shared[(i + t) % 3])?;
+                                increment(&mut own)?;
+                                let v = match i % 3 {
+                                    0 => wait(own.to_vec())?,
+                                    1 => block_on(own.to_vec())?,
+                                    _ => {
+                                        drop(own.to_vec());
+                                        return Ok(());
+                                    }
+                                };
+                                assert_eq!(v, [((i + t) % 3) as u32 + 1; 64]);
+                                good = Some(v);
+                                Ok(())
+                            });
+                            match r {
+                                Ok(()) => {}
+                                Err(Error::DeviceLost(_)) => return,
+                                Err(e) => panic!("{e}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_micros(300 * (seed % 20)));
+            let sim = sim(&device).clone();
+            match seed % 3 {
+                0 => sim.fail(DriverError::LAUNCH_FAILED),
+                1 => sim.inject(Fault::any_call(DriverError::LAUNCH_FAILED)),
+                _ => sim.inject(Fault::any_call(DriverError::LAUNCH_FAILED).taking_effect()),
+            }
+            drop(shared);
+            drop(device);
+            for t in threads {
+                t.join().unwrap();
+            }
+            assert_eq!(sim.violations(), []);
+        });
+    }
+}
+
+#[test]
+fn tasks_of_one_thread_all_end_when_the_device_fails() {
+    for seed in 0..10u64 {
+        watched(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let device = stepped();
+            let simulator = sim(&device).clone();
+            runtime.block_on(async move {
+                let mut tasks = Vec::new();
+                for t in 0..12u32 {
+                    let device = device.clone();
+                    tasks.push(headwater::spawn(async move {
+                        let mut x = device.zeros::<u32>(64)?;
+                        let mut last = None;
+                        for i in 0..5 {
+                            let done = increment(&mut x)?;
+                            if i % 2 == 0 {
+                                // Cancelled by select.
+                                let mut done = done;
+                                futures::select! {
+                                    r = &mut done => { r?; }
+                                    _ = futures::FutureExt::fuse(tokio::task::yield_now()) => {}
+                                }
+                                if t % 3 == 0 { std::mem::forget(done) } else { last = Some(done) }
+                            }
+                        }
+                        if t % 4 == 1 {
+                            fail(&mut x)?;
+                        }
+                        if let Some(last) = last {
+                            last.await?;
+                        }
+                        x.to_vec().await.map(drop)
+                    }));
+                }
+                let stepper = std::thread::spawn(move || {
+                    for _ in 0..(20 + 7 * seed) {
+                        if simulator.step().is_none() {
+                            std::thread::sleep(Duration::from_micros(200));
+                        }
+                    }
+                    simulator.fail(DriverError::LAUNCH_FAILED);
+                });
+                for task in tasks {
+                    match task.await.unwrap() {
+                        Ok(()) | Err(Error::DeviceLost(_)) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                stepper.join().unwrap();
+            });
+        });
     }
 }

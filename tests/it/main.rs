@@ -25,6 +25,8 @@ mod queue;
 mod refused;
 mod streams;
 mod stub_driver;
+mod suspects;
+mod taken_back;
 mod threads;
 mod transient;
 mod twins;

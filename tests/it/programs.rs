@@ -5,7 +5,7 @@
 //! be what the model holds, and what the model knows to be unwritten has to be refused.
 
 use headwater::sim::Fault;
-use headwater::{Completion, Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
+use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
     Random, any_device, eager, poll_once, run_to_end, sim, step_at_random, stepped, until, wait,
@@ -17,7 +17,7 @@ const BUFFERS: usize = 4;
 const PINNED: usize = 2;
 const LEN: usize = 8;
 const LINES: usize = 24;
-const NOT_SUPPORTED: u32 = 801;
+const NOT_SUPPORTED: u32 = DriverError::NOT_SUPPORTED;
 
 /// Elements as the model has them; `None`: nothing has written them.
 type Model = Option<[u32; LEN]>;

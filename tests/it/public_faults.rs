@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use headwater::sim::{Fault, SimCall};
-use headwater::{Completion, Device, DeviceBuffer, Error, Result, block_on};
+use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, Result, block_on};
 
 use crate::common::{
     device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once, run_to_end,
@@ -196,7 +196,7 @@ fn dropping_with_half_a_second_in_flight_holds_up_nobody_on_a_gpu() -> Result<()
 // its copy.
 #[test]
 fn an_earlier_error_ends_no_wait_and_frees_no_host_memory_under_its_copy() -> Result<()> {
-    const INVALID_VALUE: u32 = 1;
+    const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
     let device = stepped();
     let sim = sim(&device);
     let mut x = device_buffer(&device, &[1u32; LEN]);

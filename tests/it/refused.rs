@@ -8,16 +8,17 @@ use std::sync::mpsc::channel;
 
 use headwater::sim::{Fault, Injected, Schedule, SimCall, SimOptions, Simulator};
 use headwater::{
-    Device, DeviceBuffer, Elapsed, Error, HostBuffer, Result, Stream, StreamRole, block_on,
+    Device, DeviceBuffer, DriverError, Elapsed, Error, HostBuffer, Result, Stream, StreamRole,
+    block_on,
 };
 
 use crate::common::{elements, run_to_end, sim, simulated, step_through, until, wait, watched};
 use crate::kernels::{add, copy_u32, increment};
 
 const LEN: usize = 16;
-const OUT_OF_MEMORY: u32 = 2;
-const NOT_SUPPORTED: u32 = 801;
-const LAUNCH_FAILED: u32 = 719;
+const OUT_OF_MEMORY: u32 = DriverError::OUT_OF_MEMORY;
+const NOT_SUPPORTED: u32 = DriverError::NOT_SUPPORTED;
+const LAUNCH_FAILED: u32 = DriverError::LAUNCH_FAILED;
 
 /// A device of which one call is refused, and a program's view of that.
 struct Refusing {
@@ -77,9 +78,8 @@ fn refused(sim: &Simulator) -> Option<SimCall> {
 
 fn assert_refusal(error: &Error) {
     let code = match error {
-        Error::Refused { source, .. }
-        | Error::PartlyRefused { source, .. }
-        | Error::OutOfMemory { source, .. } => source.code(),
+        Error::Refused { cause, .. } | Error::PartlyRefused { cause, .. } => cause.code(),
+        Error::OutOfMemory { .. } | Error::OutOfPinnedMemory { .. } => OUT_OF_MEMORY,
         other => panic!("{other}"),
     };
     assert!([NOT_SUPPORTED, OUT_OF_MEMORY].contains(&code), "{error}");
@@ -101,33 +101,33 @@ fn alive(sim: &Simulator) -> u64 {
 /// Runs a program once for every call that it makes, with that call refused, under both schedules;
 /// `calls` are some of those. The calls that open the device are not among them.
 fn with_each_call_refused(calls: &[SimCall], program: fn(&Refusing)) {
-    for (schedule, code) in [
-        (Schedule::Stepped, NOT_SUPPORTED),
-        (Schedule::Stepped, OUT_OF_MEMORY),
-        (Schedule::Eager, NOT_SUPPORTED),
-    ] {
+    let each_of = |schedule, fault: Fault| {
         let mut were_refused = Vec::new();
-        let run = |after| watched(move || run_refusing(program, schedule, code, after));
-        while let Some(call) = run(were_refused.len() as u64) {
+        let run = |fault: Fault| watched(move || run_refusing(program, schedule, fault));
+        while let Some(call) = run(fault.clone().after(were_refused.len() as u64)) {
             were_refused.push(call);
         }
+        were_refused
+    };
+    let assert_met = |were_refused: Vec<SimCall>| {
         for call in calls {
             assert!(were_refused.contains(call), "no {call:?} among {were_refused:?}");
         }
+    };
+    for code in [NOT_SUPPORTED, OUT_OF_MEMORY] {
+        assert_met(each_of(Schedule::Stepped, Fault::any_call(code)));
     }
+    // Kind by kind: how often is asked for an event is a matter of time there.
+    let by_kind = SimCall::ALL.iter().map(|call| Fault::of_call(*call, NOT_SUPPORTED));
+    assert_met(by_kind.flat_map(|fault| each_of(Schedule::Eager, fault)).collect());
 }
 
-/// The call that was refused; `None` where the program made no more than `after` calls.
-fn run_refusing(
-    program: fn(&Refusing),
-    schedule: Schedule,
-    code: u32,
-    after: u64,
-) -> Option<SimCall> {
+/// The call that was refused; `None` where the fault struck none.
+fn run_refusing(program: fn(&Refusing), schedule: Schedule, fault: Fault) -> Option<SimCall> {
     let device = simulated(SimOptions::new().schedule(schedule));
     let simulator = sim(&device).clone();
     let r = Refusing { device, sim: simulator, while_letting_go: Cell::new(false) };
-    r.sim.inject(Fault::any_call(code).after(after));
+    r.sim.inject(fault);
     program(&r);
     let was_refused = r.refused();
     r.sim.clear_faults();
@@ -336,6 +336,7 @@ fn open_and_close(single_stream: bool, code: u32, after: u64) -> (Simulator, boo
             assert_eq!(device.current_stream().role(), StreamRole::Task);
             drop(device.alloc_host::<u32>(LEN));
         }
+        Err(Error::DeviceLost(_)) => assert_eq!(code, LAUNCH_FAILED),
         Err(error) => assert!(matches!(error, Error::Refused { .. }), "{error}"),
     }
     (sim, is_open)

@@ -4,15 +4,15 @@
 use std::sync::{Arc, Mutex};
 
 use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Simulator};
-use headwater::{Device, Error, Result};
+use headwater::{Device, DriverError, Error, Result};
 
 use crate::common::{
-    device_buffer, elements, pinned_buffer, run_to_end, sim, simulated_with, until, wait,
+    device_buffer, elements, pinned_buffer, run_to_end, sim, simulated_with, until, wait, watched,
 };
 use crate::kernels::increment;
 use crate::lost::fail;
 
-const INVALID_VALUE: u32 = 1;
+const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
 
 /// What a hook was told.
 #[derive(Clone, Default)]
@@ -42,8 +42,8 @@ fn device_with_a_hook() -> (Device, Simulator, Told) {
 /// What was not given back, and the driver's call for that.
 fn not_released(error: &Error) -> (&str, &'static str) {
     match error {
-        Error::NotReleased { what, why } => match &**why {
-            Error::Refused { source, .. } => (what, source.call()),
+        Error::NotReleased { what, why, .. } => match &**why {
+            Error::Refused { cause, .. } => (what, cause.call()),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
@@ -88,9 +88,7 @@ fn what_cannot_be_given_back_when_a_device_is_closed_is_told() -> Result<()> {
         sim.inject(Fault::of_call(call, INVALID_VALUE));
     }
     sim.inject(Fault::of_call(SimCall::EventDestroy, INVALID_VALUE));
-    drop(timed);
-    assert_eq!(told.count(), 1, "the event");
-    drop(device);
+    drop((timed, device));
     until("all is told", || told.count() == 4);
     let mut calls: Vec<_> = told.take().iter().map(|error| not_released(error).1).collect();
     calls.sort_unstable();
@@ -110,7 +108,7 @@ fn the_loss_of_a_device_is_told_once_and_nothing_that_follows_from_it() -> Resul
     until("the device is gone", || Arc::strong_count(&told.0) == 1);
     let errors = told.take();
     let [Error::DeviceLost(failure)] = &*errors else { panic!("{errors:?}") };
-    assert_eq!(failure.operation().map(|op| op.operation), Some("fail"));
+    assert_eq!(failure.culprit().map(|culprit| culprit.name), Some("fail"));
     Ok(())
 }
 
@@ -136,4 +134,62 @@ fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
     let y = device_buffer(&opened, &[1u32; 8]);
     assert_eq!(elements(&y), [1; 8]);
     Ok(())
+}
+
+/// A panic's payload whose drop panics.
+pub(crate) struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("a payload's own fault");
+        }
+    }
+}
+
+#[test]
+fn a_hook_may_panic_with_what_panics_again() {
+    let device = simulated_with(SimOptions::new(), |b| b.on_error(|_| std::panic::panic_any(Bomb)));
+    let x = device.zeros::<u32>(64).unwrap();
+    sim(&device).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(x)));
+    if let Err(payload) = dropped {
+        std::mem::forget(payload);
+        panic!("dropping a buffer panicked");
+    }
+}
+
+#[test]
+fn a_lost_device_lets_go_of_its_hook_whatever_call_met_the_loss() {
+    for call in SimCall::ALL {
+        let call = *call;
+        watched(move || {
+            let alive = Arc::new(());
+            let hook = alive.clone();
+            let device = simulated_with(SimOptions::new(), |b| {
+                b.on_error(move |_| {
+                    let _ = &hook;
+                })
+            });
+            sim(&device).inject(Fault::of_call(call, DriverError::LAUNCH_FAILED));
+            let _ = (|| -> Result<()> {
+                let (a, b) = (device.stream(), device.stream());
+                let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+                let y = wait(device.upload([1u32; 64]))?;
+                b.in_scope(|| x.copy_from(&y))?;
+                a.in_scope(|| increment(&mut x))?;
+                let early = a.record_timed()?;
+                let late = a.record_timed()?;
+                wait(&late)?;
+                late.elapsed_since(&early)?;
+                let _ = device.alloc::<u8>(usize::MAX / 4);
+                wait(x.to_vec())?;
+                Ok(())
+            })();
+            let simulator = sim(&device).clone();
+            drop(device);
+            until("the hook is let go of", || Arc::strong_count(&alive) == 1);
+            drop(simulator);
+        });
+    }
 }

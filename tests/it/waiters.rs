@@ -14,6 +14,7 @@ use crate::common::{
     step_at_random, stepped, until, wait,
 };
 use crate::kernels::{copy_u32, increment};
+use crate::unreturned::Bomb;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime")
@@ -256,6 +257,26 @@ fn a_waker_that_panics_keeps_nobody_asleep() -> Result<()> {
     let done = increment(&mut x)?;
     run_to_end(&device);
     wait(done)
+}
+
+struct PanicsAgain;
+
+impl Wake for PanicsAgain {
+    fn wake(self: Arc<Self>) {
+        std::panic::panic_any(Bomb);
+    }
+}
+
+#[test]
+fn a_waker_that_panics_with_what_panics_again_keeps_nobody_asleep() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut first = increment(&mut x)?;
+    let waker = Waker::from(Arc::new(PanicsAgain));
+    assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+    let second = increment(&mut x)?;
+    sim(&device).run_all();
+    wait(second)
 }
 
 #[test]

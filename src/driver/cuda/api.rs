@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction};
 use cudarc::driver::sys::{CUmemoryPool, CUmodule, CUstream};
 
+use super::Unavailable;
 use crate::driver::{DriverError, DriverResult};
 
 /// CUDA 12.0, the oldest driver this crate works with.
@@ -150,42 +151,46 @@ api! {
 
 impl Api {
     /// The table, of a library that is new enough and initialised (`cuInit`).
-    pub(super) fn get() -> DriverResult<&'static Api> {
+    pub(super) fn get() -> Result<&'static Api, Unavailable> {
         let api = Self::loaded()?;
         // SAFETY: takes no pointers and may be called any number of times, from any thread.
         unsafe { api.cuInit(0) }?;
         Ok(api)
     }
 
-    fn loaded() -> DriverResult<&'static Api> {
+    fn loaded() -> Result<&'static Api, Unavailable> {
         static LOADED: OnceLock<Api> = OnceLock::new();
         if let Some(api) = LOADED.get() {
             return Ok(api);
         }
-        // Before the other symbols, since an old driver lacks some of them and should be called old.
-        if installed_version()? < MINIMUM_VERSION {
-            return Err(DriverError::new(GET_VERSION, DriverError::TOO_OLD));
+        // SAFETY: opens the library by CUDA's names for it and closes it again; libcuda's
+        // initialisers ask nothing of the process.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Unavailable::NoLibrary);
         }
-        // SAFETY: the library is present: it said its version.
+        // Before the other symbols, since an old driver lacks some of them and should be called old.
+        // SAFETY: the library is present.
+        let found = unsafe { version() }?;
+        if found < MINIMUM_VERSION {
+            return Err(Unavailable::TooOld { found });
+        }
+        // SAFETY: the library is present.
         let api = unsafe { Api::look_up() }?;
         Ok(LOADED.get_or_init(|| api))
     }
 }
 
-const GET_VERSION: &str = "cuDriverGetVersion";
-
 /// The CUDA version that the library supports, as 1000 * major + 10 * minor, however old it is.
-pub(crate) fn installed_version() -> DriverResult<u32> {
+///
+/// # Safety
+/// The driver library can be loaded: cudarc panics if it cannot.
+unsafe fn version() -> DriverResult<u32> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
-    // SAFETY: opens the library by CUDA's names for it and closes it again; libcuda's
-    // initialisers ask nothing of the process.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(DriverError::new("dlopen(libcuda)", DriverError::NO_LIBRARY));
-    }
+    const CALL: &str = "cuDriverGetVersion";
     let mut version = 0;
-    // SAFETY: the library is present, the function is of that type and needs no initialised driver,
-    // and `version` outlives the call.
-    check(GET_VERSION, unsafe { symbol::<GetVersion>(GET_VERSION)?(&mut version) })?;
+    // SAFETY: the function is of that type and needs no initialised driver; `version` outlives the
+    // call; the caller answers for the library.
+    check(CALL, unsafe { symbol::<GetVersion>(CALL)?(&mut version) })?;
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
@@ -204,6 +209,6 @@ unsafe fn symbol<F: Copy>(name: &'static str) -> DriverResult<F> {
     // SAFETY: the caller answers for `F`. The library is never closed, so the pointer stays good.
     match unsafe { sys::culib().get::<F>(name.as_bytes()) } {
         Ok(function) => Ok(*function),
-        Err(_) => Err(DriverError::new(name, DriverError::SYMBOL_NOT_FOUND)),
+        Err(_) => Err(DriverError::new(name, DriverError::SHARED_OBJECT_SYMBOL_NOT_FOUND)),
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use self::api::Api;
-pub(crate) use self::api::{MINIMUM_VERSION, installed_version};
+pub(crate) use self::api::MINIMUM_VERSION;
 use self::context::Context;
 use self::pool::Pool;
 use super::{DeviceInfo, Driver, DriverError, DriverResult};
@@ -26,29 +26,57 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-/// How many devices the process can see. No device at all is `Err`, with code 100 from `cuInit`.
-pub(crate) fn device_count() -> DriverResult<usize> {
-    info::device_count(Api::get()?)
+/// Why there is no CUDA to work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
+    /// There is no driver library.
+    NoLibrary,
+    /// It is for an older CUDA, as 1000 * major + 10 * minor, than [`MINIMUM_VERSION`].
+    TooOld { found: u32 },
+    /// It lacks a function, or is the toolkit's, which is there to link with.
+    Broken(DriverError),
+    /// It refused a call.
+    Refused(DriverError),
+}
+
+impl From<DriverError> for Unavailable {
+    fn from(error: DriverError) -> Self {
+        match error.code() {
+            DriverError::SHARED_OBJECT_SYMBOL_NOT_FOUND | DriverError::STUB_LIBRARY => {
+                Unavailable::Broken(error)
+            }
+            _ => Unavailable::Refused(error),
+        }
+    }
+}
+
+/// How many devices the process can see.
+pub(crate) fn device_count() -> Result<usize, Unavailable> {
+    match Api::get() {
+        Err(Unavailable::Refused(error)) if error.code() == DriverError::NO_DEVICE => Ok(0),
+        api => Ok(info::device_count(api?)?),
+    }
 }
 
 /// What each visible device says of itself, without a context on any. Nothing where there is none.
-pub(crate) fn visible() -> DriverResult<Vec<DeviceInfo>> {
-    let api = match Api::get() {
-        Err(error) if error.code() == DriverError::NO_DEVICE => return Ok(Vec::new()),
-        api => api?,
-    };
+pub(crate) fn visible() -> Result<Vec<DeviceInfo>, Unavailable> {
+    let count = device_count()?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let api = Api::get()?;
     let answer = |ordinal| {
         info::query(api, ordinal).inspect_err(|error| {
             contained(|| tracing::error!(ordinal, %error, "a CUDA device does not answer"));
         })
     };
-    (0..info::device_count(api)?).map(answer).collect()
+    Ok((0..count).map(answer).collect::<DriverResult<_>>()?)
 }
 
 /// Opens a device: retains its primary context and makes a memory pool.
 ///
 /// `Err` where the library, a symbol, a new enough driver or the device is missing.
-pub(crate) fn open(ordinal: usize) -> DriverResult<Arc<dyn Driver>> {
+pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Driver>, Unavailable> {
     let api = Api::get()?;
     let context = Context::retain(api, info::device(api, ordinal)?)?;
     let mut info = info::query(api, ordinal)?;

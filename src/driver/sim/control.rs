@@ -32,7 +32,7 @@ pub enum SimOpKind {
 pub struct SimOp {
     /// Names the operation on this machine. Grows in the order enqueued.
     pub id: u64,
-    /// Number of its stream.
+    /// Its stream, as [`Stream::as_raw`](crate::Stream::as_raw) has it.
     pub stream: u64,
     /// What it does.
     pub kind: SimOpKind,
@@ -189,6 +189,11 @@ impl Simulator {
     }
 
     /// Operations that have run, in the order in which they ran: the last 65,536.
+    ///
+    /// The times of what one task enqueues before it awaits are the same on every run. Between tasks
+    /// they depend on when the host's threads enqueued and saw an end, so whether spans of two tasks
+    /// overlap is a matter of luck under [`Schedule::Eager`]. Under [`Schedule::Stepped`] enqueue all of
+    /// it first, wait until [`pending`](Simulator::pending) has it, and run it then.
     pub fn timeline(&self) -> Vec<SimSpan> {
         self.machine.lock().spans()
     }
@@ -199,7 +204,8 @@ impl Simulator {
         self.machine.lock().host_now
     }
 
-    /// What was done wrong so far: the first 1,024.
+    /// What was done wrong so far: the first 1,024. A test that passed has none; where a device was
+    /// lost, it says what to, a twin that panicked by its kernel's name.
     pub fn violations(&self) -> Vec<Violation> {
         self.machine.lock().violations.clone()
     }

@@ -66,14 +66,13 @@ calls! {
 ///
 /// ```
 /// use headwater::sim::{Fault, SimCall, SimOptions};
-/// use headwater::{Device, Error};
+/// use headwater::{Device, DriverError, Error};
 ///
-/// const NOT_SUPPORTED: u32 = 801;
 /// let device = Device::builder().simulated_with(SimOptions::new()).open()?;
 /// let Some(sim) = device.simulator() else { unreachable!("it was opened as one") };
 /// let mut x = device.alloc::<u32>(16)?;
 ///
-/// sim.inject(Fault::of_call(SimCall::Fill, NOT_SUPPORTED).after(1));
+/// sim.inject(Fault::of_call(SimCall::Fill, DriverError::NOT_SUPPORTED).after(1));
 /// x.fill(1)?;
 /// assert!(matches!(x.fill(2), Err(Error::Refused { .. })));
 /// x.fill(3)?;
@@ -126,17 +125,21 @@ impl Fault {
     ///
     /// # Panics
     ///
-    /// Where `code` is not sticky ([`DriverError::is_sticky`]), as 700 and 719 are: no operation
-    /// of a GPU fails with such a code.
+    /// Where no operation of that kind fails with such a code on a GPU: one that is not sticky
+    /// ([`DriverError::is_sticky`]), as [`LAUNCH_FAILED`](DriverError::LAUNCH_FAILED) is, or for a copy
+    /// between host and device one that kernels make.
     #[track_caller]
     pub fn when_run(kind: SimOpKind, code: u32) -> Self {
         assert_sticky(code);
+        let by_engine = matches!(kind, SimOpKind::CopyH2D | SimOpKind::CopyD2H);
+        let of_kernel = DriverError::new("", code).is_of_kernel();
+        assert!(!(by_engine && of_kernel), "{code} is a kernel's error: a {kind:?} runs none");
         Fault::new(Of::Run(kind), code)
     }
 
     #[track_caller]
     fn new(of: Of, code: u32) -> Self {
-        assert_ne!(code, 0, "0 is success: a call cannot fail with it");
+        assert!(code != 0, "0 is success: a call cannot fail with it");
         Fault { of, code, after: 0, times: 1, takes_effect: false }
     }
 
@@ -157,8 +160,10 @@ impl Fault {
         self.times(u64::MAX)
     }
 
-    /// What is struck is done all the same, and then answers the error. CUDA's calls may do so:
-    /// they also tell the errors of earlier work. What a call makes is not told to the caller then
+    /// What is struck is done all the same, and then answers the error. CUDA's calls do so with sticky
+    /// codes: they also tell the errors of earlier work. With another code this is a driver that
+    /// breaks its contract, in which what answers an error was not done, and this crate promises
+    /// nothing. What a call makes is not told to the caller then
     /// and stays for good; a call that would not have succeeded answers its own error.
     pub fn taking_effect(mut self) -> Self {
         self.takes_effect = true;
@@ -173,7 +178,10 @@ impl Fault {
 /// Whether a device can end with this error.
 #[track_caller]
 pub(super) fn assert_sticky(code: u32) {
-    assert!(DriverError::new("", code).is_sticky(), "{code} is no error that a device ends with");
+    assert!(
+        DriverError::new("", code).is_sticky(),
+        "{code} is no error that a device ends with: 700 and 719 are"
+    );
 }
 
 /// A fault that struck.
@@ -181,6 +189,7 @@ pub(super) fn assert_sticky(code: u32) {
 #[non_exhaustive]
 pub enum Injected {
     /// A call of the driver.
+    #[non_exhaustive]
     Call {
         /// How many calls had been made before it, as [`calls`](super::Simulator::calls) counts.
         index: u64,
@@ -190,6 +199,7 @@ pub enum Injected {
         code: u32,
     },
     /// An operation, when the device came to run it.
+    #[non_exhaustive]
     Run {
         /// As [`SimOp::id`](super::SimOp::id).
         id: u64,

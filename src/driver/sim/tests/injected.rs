@@ -10,13 +10,15 @@ use std::time::Duration;
 use super::{Bench, bytes_at, code, eager, stepped};
 use crate::driver::sim::{Fault, Injected, SimCall, SimOpKind, SimOptions, Simulator, open};
 use crate::driver::{
-    DevicePtr, DriverResult, EventHandle, Fill, KernelCost, ModuleHandle, StreamHandle, TwinJob,
+    DevicePtr, DriverError, DriverResult, EventHandle, Fill, KernelCost, ModuleHandle,
+    StreamHandle, TwinJob,
 };
 
-const INVALID_VALUE: u32 = 1;
-const NOT_READY: u32 = 600;
-const LAUNCH_FAILED: u32 = 719;
-const NOT_SUPPORTED: u32 = 801;
+const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
+const NOT_READY: u32 = DriverError::NOT_READY;
+const LAUNCH_FAILED: u32 = DriverError::LAUNCH_FAILED;
+const ECC_UNCORRECTABLE: u32 = DriverError::ECC_UNCORRECTABLE;
+const NOT_SUPPORTED: u32 = DriverError::NOT_SUPPORTED;
 
 /// A device, and what every call takes in order to succeed.
 struct Calls {
@@ -288,7 +290,7 @@ fn an_operation_can_fail_when_it_is_run_and_does_nothing_then() {
         let s = b.stream();
         let x = b.alloc(16, &s);
         let host = b.driver.host_alloc(16).unwrap();
-        let fault = Fault::when_run(SimOpKind::CopyD2H, LAUNCH_FAILED).after(1);
+        let fault = Fault::when_run(SimOpKind::CopyD2H, ECC_UNCORRECTABLE).after(1);
         b.sim.inject(if takes_effect { fault.taking_effect() } else { fault });
         b.fill(x, 1, 16, &s);
         b.down(host, x, 16, &s);
@@ -301,10 +303,10 @@ fn an_operation_can_fail_when_it_is_run_and_does_nothing_then() {
         assert_eq!(bytes_at(host, 16), [1; 16], "the first passes");
         let struck = b.sim.step().unwrap();
         assert_eq!(bytes_at(host, 16), [1 + u8::from(takes_effect); 16]);
-        assert_eq!(code(b.driver.event_create(false)), Some(LAUNCH_FAILED));
+        assert_eq!(code(b.driver.event_create(false)), Some(ECC_UNCORRECTABLE));
         assert_eq!((b.sim.step(), b.pending()), (None, vec![]), "what is behind it is lost");
         let (id, kind) = (struck.id, SimOpKind::CopyD2H);
-        assert_eq!(b.sim.injected(), [Injected::Run { id, kind, code: LAUNCH_FAILED }]);
+        assert_eq!(b.sim.injected(), [Injected::Run { id, kind, code: ECC_UNCORRECTABLE }]);
         assert_eq!(b.sim.violations(), [], "nobody did anything wrong");
     }
 }

@@ -1,0 +1,50 @@
+//! What a program shows that returns the error from `main`, or unwraps it.
+
+use std::fmt;
+
+use super::Error;
+
+impl Error {
+    /// The variant's name.
+    fn variant(&self) -> &'static str {
+        match self {
+            Error::NoDriver => "NoDriver",
+            Error::DriverTooOld { .. } => "DriverTooOld",
+            Error::DriverBroken { .. } => "DriverBroken",
+            Error::NoDevice { .. } => "NoDevice",
+            Error::BadSetting { .. } => "BadSetting",
+            Error::FeatureMissing(_) => "FeatureMissing",
+            Error::Refused { .. } => "Refused",
+            Error::PartlyRefused { .. } => "PartlyRefused",
+            Error::DeviceLost(_) => "DeviceLost",
+            Error::QueueFull { .. } => "QueueFull",
+            Error::Uninitialised { .. } => "Uninitialised",
+            Error::LengthMismatch { .. } => "LengthMismatch",
+            Error::FillTooWide { .. } => "FillTooWide",
+            Error::WrongDevice { .. } => "WrongDevice",
+            Error::OutOfMemory { .. } => "OutOfMemory",
+            Error::OutOfPinnedMemory { .. } => "OutOfPinnedMemory",
+            Error::TooLarge { .. } => "TooLarge",
+            Error::InFlight { .. } => "InFlight",
+            Error::Requirement { .. } => "Requirement",
+            Error::Geometry { .. } => "Geometry",
+            Error::NotPtx { .. } => "NotPtx",
+            Error::PtxRejected { .. } => "PtxRejected",
+            Error::PtxTooNew { .. } => "PtxTooNew",
+            Error::NoSuchKernel { .. } => "NoSuchKernel",
+            Error::SignatureMismatch { .. } => "SignatureMismatch",
+            Error::NoTwin { .. } => "NoTwin",
+            Error::NotLoaded { .. } => "NotLoaded",
+            Error::NoCurrentDevice { .. } => "NoCurrentDevice",
+            Error::Thread(_) => "Thread",
+            Error::NotReleased { .. } => "NotReleased",
+        }
+    }
+}
+
+/// The variant and the message, which says what to do: `main` shows an error so.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.variant())
+    }
+}
