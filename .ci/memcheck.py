@@ -63,6 +63,9 @@ def main(tests, out):
     if status != 0 or not summary:
         wrong.append(f"the suite exited with {status}:\n{log}")
     wrong += [f"the suite: {finding}" for finding in found if finding not in REFUSED]
+    # One each whenever a device is opened.
+    if len({found[refused] for refused in REFUSED}) != 1:
+        wrong.append(f"the suite: one module is refused more often than the other: {dict(found)}")
     counts = {"suite": found.total() - sum(found[refused] for refused in REFUSED), "on purpose": 0}
     for fault, expected in FAULTS.items():
         arguments = ["--exact", "faults::the_faulting_process", "--nocapture"]

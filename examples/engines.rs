@@ -36,29 +36,26 @@ const ROWS: [Row; 11] = [
 ];
 
 fn main() -> Result<()> {
-    let (mut devices, opened) = match visible_devices() {
-        Ok(visible) if !visible.is_empty() && std::env::args().any(|arg| arg == "--open") => {
-            let opened = visible.iter().map(|info| Device::cuda(info.ordinal)).collect();
-            (visible, opened)
-        }
-        Ok(visible) => (visible, vec![device::open()]),
-        Err(error @ (Error::NoDriver(_) | Error::FeatureMissing(_))) => {
-            println!("no GPU here, so this reports on the simulated device ({error})");
-            (Vec::new(), vec![Device::simulated()])
-        }
-        Err(error) => return Err(error),
+    let mut opened = vec![device::open()?];
+    let mut devices = match visible_devices() {
+        // Then the one that is open is simulated.
+        Err(Error::NoDriver | Error::FeatureMissing(_)) => Vec::new(),
+        visible => visible?,
     };
     println!("GPUs visible: {}", devices.len());
-    for opened in opened {
-        match opened {
-            Ok(device) if device.info().simulated => devices.push(device.info().clone()),
-            Ok(device) => {
-                let listed = &mut devices[device.info().ordinal];
-                listed.priorities = device.info().priorities; // the one thing that a list lacks
-                assert_eq!(listed, device.info());
+    if std::env::args().any(|arg| arg == "--open") {
+        for info in &devices {
+            opened.push(Device::cuda(info.ordinal)?);
+        }
+    }
+    for device in &opened {
+        let info = device.info();
+        match devices.iter_mut().find(|listed| listed.ordinal == info.ordinal) {
+            Some(listed) if !info.simulated => {
+                listed.priorities = info.priorities; // the one thing that a list lacks
+                assert_eq!(listed, info);
             }
-            // What the list says stands without it.
-            Err(error) => println!("not opened: {error}"),
+            _ => devices.push(info.clone()),
         }
     }
     print_table(&devices);

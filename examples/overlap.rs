@@ -52,8 +52,8 @@ async fn main() -> Result<()> {
 
     let kernels = pipeline.kernels_alone().await?;
     let copies = pipeline.copies_alone().await?;
-    println!("kernels alone: {:.2} ms", ms(kernels));
-    println!("copies alone: {:.2} ms", ms(copies));
+    println!("kernels alone, on one stream: {:.2} ms", ms(kernels));
+    println!("copies alone, on one stream: {:.2} ms", ms(copies));
     // Were up, work and down equally long, N chunks would take 3N steps on one stream and N + 2 on
     // many. They are not: the longest stage is the bound.
     let model = (3 * CHUNKS) as f64 / (CHUNKS + 2) as f64;

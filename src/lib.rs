@@ -66,8 +66,21 @@
 //! # Which stream
 //!
 //! The innermost scope's on that device; else the one the task has set; else the task's own; else
-//! the thread's. So two spawned tasks overlap on the device unless what they touch conflicts, and
+//! the thread's. (A device has 32 streams for tasks and threads: more of them than that share some,
+//! and what is on a shared stream runs in order.) So two spawned tasks overlap on the device unless what they touch conflicts, and
 //! the branches of a `join!`, being one task, do not unless each is in a [`Device::scope`].
+//!
+//! # In a service
+//!
+//! - A request that is given up (a timeout, a closed connection) may just be dropped: its work runs
+//!   to its end, nothing waits, and its memory comes back after that.
+//! - [`Error::QueueFull`]: await [`Stream::ready`] and try again, or answer "busy".
+//! - [`Error::OutOfMemory`], [`Error::OutOfPinnedMemory`]: pass as requests end. Bound how many are
+//!   let in.
+//! - [`Error::DeviceLost`]: nothing on that device comes back; every request on it ends with this.
+//!   On a GPU only a new process can use it again, so report it and exit.
+//! - Weights are an `Arc<DeviceBuffer<T>>`: readers do not wait for readers.
+//! - Tests run on [`sim`], with `HEADWATER_DEVICE=sim` where the code says [`Device::from_env`].
 //!
 //! # Features
 //!
@@ -95,7 +108,8 @@ mod sync;
 mod task;
 
 pub use buffer::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, Read, Write,
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, IntoDeviceSlice,
+    IntoDeviceSliceMut, Read, Write,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;

@@ -9,6 +9,7 @@
 //!
 //! # fn main() -> Result<()> {
 //! let options = SimOptions::new().schedule(Schedule::Stepped);
+//! // On many streams, whatever HEADWATER_SINGLE_STREAM says.
 //! let device = Device::builder().simulated_with(options).single_stream(false).open()?;
 //! let Some(sim) = device.simulator() else { unreachable!("it was opened as one") };
 //!
@@ -31,7 +32,11 @@
 //!
 //! Times are virtual, by the [`CostModel`]: a launch costs the host 3 us, so shorter
 //! kernels never overlap in [`timeline`](Simulator::timeline). Declare what a kernel takes
-//! (`nanoseconds = …` or `arithmetic = …`), or assert on what is runnable, as above.
+//! (`nanoseconds = …` or `arithmetic = …`), or assert on what is runnable, as above. Between tasks
+//! the times also depend on the host's threads: see [`timeline`](Simulator::timeline).
+//!
+//! What a program makes of a driver that refuses, or of a device that fails, is tried with a
+//! [`Fault`]. A test that passed has no [`violations`](Simulator::violations).
 
 pub use crate::driver::DevicePtr;
 pub use crate::driver::sim::{

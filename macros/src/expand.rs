@@ -334,10 +334,10 @@ impl Param {
         let Param { ident, kind } = self;
         match kind {
             ParamKind::Read(element) => quote! {
-                #ident: impl ::core::convert::Into<::headwater::DeviceSlice<'headwater, #element>>
+                #ident: impl ::headwater::IntoDeviceSlice<'headwater, #element>
             },
             ParamKind::Write { element, .. } => quote! {
-                #ident: impl ::core::convert::Into<::headwater::DeviceSliceMut<'headwater, #element>>
+                #ident: impl ::headwater::IntoDeviceSliceMut<'headwater, #element>
             },
             ParamKind::Scalar(ty) => quote! { #ident: #ty },
         }
@@ -348,11 +348,11 @@ impl Param {
         match kind {
             ParamKind::Read(element) => Some(quote! {
                 let #ident: ::headwater::DeviceSlice<'headwater, #element> =
-                    ::core::convert::Into::into(#ident);
+                    ::headwater::IntoDeviceSlice::into_device_slice(#ident);
             }),
             ParamKind::Write { element, .. } => Some(quote! {
                 let #ident: ::headwater::DeviceSliceMut<'headwater, #element> =
-                    ::core::convert::Into::into(#ident);
+                    ::headwater::IntoDeviceSliceMut::into_device_slice_mut(#ident);
             }),
             ParamKind::Scalar(_) => None,
         }

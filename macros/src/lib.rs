@@ -50,8 +50,8 @@ mod text;
 ///
 /// | declared | accepted by the function | in every expression of the declaration |
 /// | --- | --- | --- |
-/// | `&[T]` | `impl Into<DeviceSlice<'_, T>>`: read by the kernel | a `DeviceSlice<'_, T>` |
-/// | `&mut [T]` | `impl Into<DeviceSliceMut<'_, T>>`: read and written | a `DeviceSliceMut<'_, T>` |
+/// | `&[T]` | `impl IntoDeviceSlice<'_, T>`: read by the kernel | a `DeviceSlice<'_, T>` |
+/// | `&mut [T]` | `impl IntoDeviceSliceMut<'_, T>`: read and written | a `DeviceSliceMut<'_, T>` |
 /// | any other `T` | `T` by value; `Copy + Send + NoUninit + 'static` | the value |
 ///
 /// Other references, pointers, generics, patterns and return values are compile errors.
@@ -72,6 +72,10 @@ mod text;
 /// | `nanoseconds` | `u64` | a time instead of `arithmetic` |
 /// | `fills` | `[a, b]` | these `&mut` parameters are written completely and not read, so they need not have been written before |
 /// | `entry` | a string literal | the PTX entry where it has another name than the function |
+///
+/// PTX comes from NVRTC, or `nvcc --ptx -arch=compute_75` (which runs on every GPU since Turing); a
+/// driver takes no newer PTX than itself. Elements are plain data, `bytemuck::Pod`, and values
+/// `bytemuck::NoUninit`: bytemuck derives both for structs.
 ///
 /// # `#[args(…)]`
 ///
@@ -107,7 +111,9 @@ mod text;
 ///   named in `fills` before it reads one of them;
 /// - the PTX entry's parameters have the types of `#[args]`.
 ///
-/// The expansion carries the span of the block's own `unsafe`, once, for lints: `unsafe_code` reports
+/// A crate that forbids unsafe code (`forbid(unsafe_code)`) cannot vouch: it declares its kernels in
+/// another crate. Where it is denied, `#[allow(unsafe_code)]` on the block lets this one in. The
+/// expansion carries the span of the block's own `unsafe`, once, for lints: `unsafe_code` reports
 /// it, and Clippy's `undocumented_unsafe_blocks` wants a `// SAFETY:` comment directly above it. `cfg`
 /// and lint attributes on the block hold for everything in it.
 #[proc_macro_attribute]

@@ -60,8 +60,8 @@ fn the_signature_takes_slices_by_into_and_scalars_by_value() {
         &work(),
         quote! {
             pub fn work<'headwater>(
-                input: impl ::core::convert::Into<::headwater::DeviceSlice<'headwater, f32>>,
-                output: impl ::core::convert::Into<::headwater::DeviceSliceMut<'headwater, f32>>,
+                input: impl ::headwater::IntoDeviceSlice<'headwater, f32>,
+                output: impl ::headwater::IntoDeviceSliceMut<'headwater, f32>,
                 rounds: u32
             ) -> ::headwater::Result<::headwater::Completion>
         },

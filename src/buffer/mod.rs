@@ -14,4 +14,4 @@ pub use guards::{HostMut, HostRef, Read, Write};
 pub(crate) use hazard::{Access, Hazards, Mode, Note};
 pub use host_buffer::HostBuffer;
 pub(crate) use tracked::{Memory, Tracked};
-pub use view::{DeviceSlice, DeviceSliceMut};
+pub use view::{DeviceSlice, DeviceSliceMut, IntoDeviceSlice, IntoDeviceSliceMut};

@@ -81,9 +81,7 @@ macro_rules! view {
 view! {
     /// Device memory that an operation reads: a borrow of a [`DeviceBuffer`] for the call.
     ///
-    /// Kernels take `impl Into<DeviceSlice<T>>`: a `&DeviceBuffer<T>` will do, or an
-    /// `&Arc<DeviceBuffer<T>>` that several tasks share. It is the whole buffer; parts of one are
-    /// still to come.
+    /// Made by [`IntoDeviceSlice`]. It is the whole buffer; parts of one are still to come.
     DeviceSlice, &'a [T]
 }
 
@@ -91,30 +89,68 @@ view! {
     /// Device memory that an operation writes: an exclusive borrow of a [`DeviceBuffer`] for the
     /// call.
     ///
-    /// Kernels take `impl Into<DeviceSliceMut<T>>`: a `&mut DeviceBuffer<T>` will do.
+    /// Made by [`IntoDeviceSliceMut`].
     DeviceSliceMut, &'a mut [T]
 }
 
-impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
+/// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, or an `&Arc<DeviceBuffer<T>>` that
+/// several tasks share.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot read a `{Self}` as a `&[{T}]`",
+    label = "not device memory with elements of `{T}`",
+    note = "a kernel reads a `&DeviceBuffer<{T}>` or an `&Arc<DeviceBuffer<{T}>>`; what `upload` \
+            returns is a future of one: is an `.await?` missing?"
+)]
+pub trait IntoDeviceSlice<'a, T> {
+    /// The memory, for a call that reads it.
+    fn into_device_slice(self) -> DeviceSlice<'a, T>;
+}
+
+/// What a kernel can read and write as a `&mut [T]`: a `&mut DeviceBuffer<T>`. One that is a variable
+/// is moved into the call: write `&mut *x` to use it again.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot write a `{Self}` as a `&mut [{T}]`",
+    label = "not device memory to write, with elements of `{T}`",
+    note = "a kernel writes a `&mut DeviceBuffer<{T}>`; what `upload` returns is a future of a \
+            `DeviceBuffer`: is an `.await?` missing?"
+)]
+pub trait IntoDeviceSliceMut<'a, T> {
+    /// The memory, for a call that writes it.
+    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T>;
+}
+
+impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a DeviceBuffer<T> {
+    fn into_device_slice(self) -> DeviceSlice<'a, T> {
+        self.as_slice()
     }
 }
 
-impl<'a, T: Pod> From<&'a Arc<DeviceBuffer<T>>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a Arc<DeviceBuffer<T>>) -> Self {
-        buffer.as_slice()
+impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a mut DeviceBuffer<T> {
+    fn into_device_slice(self) -> DeviceSlice<'a, T> {
+        self.as_slice()
     }
 }
 
-impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
+impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a Arc<DeviceBuffer<T>> {
+    fn into_device_slice(self) -> DeviceSlice<'a, T> {
+        self.as_slice()
     }
 }
 
-impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_slice_mut()
+impl<'a, T> IntoDeviceSlice<'a, T> for DeviceSlice<'a, T> {
+    fn into_device_slice(self) -> DeviceSlice<'a, T> {
+        self
+    }
+}
+
+impl<'a, T: Pod> IntoDeviceSliceMut<'a, T> for &'a mut DeviceBuffer<T> {
+    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
+        self.as_slice_mut()
+    }
+}
+
+impl<'a, T> IntoDeviceSliceMut<'a, T> for DeviceSliceMut<'a, T> {
+    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
+        self
     }
 }

@@ -19,7 +19,8 @@ impl Device {
     /// The elements are copied to pinned memory inside this call, which keeps the thread busy for
     /// that long (about 0.1 ms a MiB), and the copy to the device is enqueued on the current
     /// stream when it returns (`cuMemcpyHtoDAsync`). The future is ready when that copy is done;
-    /// what is refused is told by the future. To enqueue work on the buffer without awaiting the
+    /// what is refused is told by the future. Pass a reference to data that is to be tried again then.
+    /// To enqueue work on the buffer without awaiting the
     /// copy, use a [`HostBuffer`] and [`DeviceBuffer::copy_from`].
     pub fn upload<T: Pod>(&self, data: impl AsRef<[T]>) -> Upload<T> {
         Upload { state: Some(start_upload(self.core(), data.as_ref())) }

@@ -65,21 +65,22 @@ fn memory_used_on_several_streams_is_freed_after_the_last_of_them() -> Result<()
         reads.push(last_op(sim).id);
     }
     drop(x);
+    let mut intruders = Vec::new();
     for read in reads.into_iter().rev() {
         // Where it were freed by now, this would get its memory.
         let mut intruder = device.stream().in_scope(|| device.alloc::<u32>(LEN))?;
         device.stream().in_scope(|| intruder.fill(0))?;
         sim.run(last_op(sim).id);
         assert!(sim.run(read).is_some());
-        std::mem::forget(intruder);
+        intruders.push(intruder);
     }
     for y in &copies {
         assert_eq!(elements(y), [7; LEN]);
     }
-    let intruders = 3 * LEN as u64 * 4;
     drop(copies);
     run_to_end(&device);
-    assert_eq!(sim.live_device_bytes(), intruders);
+    assert_eq!(sim.live_device_bytes(), 3 * LEN as u64 * 4, "the intruders' own");
+    drop(intruders);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use headwater::sim::{Fault, Injected, Schedule, SimCall, SimOptions, Simulator};
 use headwater::{
@@ -12,7 +13,9 @@ use headwater::{
     block_on,
 };
 
-use crate::common::{elements, run_to_end, sim, simulated, step_through, until, wait, watched};
+use crate::common::{
+    elements, run_to_end, sim, simulated, simulated_with, step_through, until, wait, watched,
+};
 use crate::kernels::{add, copy_u32, increment};
 
 const LEN: usize = 16;
@@ -124,13 +127,26 @@ fn with_each_call_refused(calls: &[SimCall], program: fn(&Refusing)) {
 
 /// The call that was refused; `None` where the fault struck none.
 fn run_refusing(program: fn(&Refusing), schedule: Schedule, fault: Fault) -> Option<SimCall> {
-    let device = simulated(SimOptions::new().schedule(schedule));
+    // The hook works on the device and waits for it, which takes that it is called under no lock.
+    let within = Arc::new(Mutex::new(None::<Device>));
+    let hook = within.clone();
+    let device = simulated_with(SimOptions::new().schedule(schedule), |builder| {
+        builder.on_error(move |_| {
+            let Some(device) = hook.lock().expect("not poisoned").clone() else { return };
+            let x = device.zeros::<u32>(LEN).expect("one call is refused, and that was another");
+            assert_eq!(block_on(x.to_vec()).expect("as before"), [0; LEN]);
+        })
+    });
+    if schedule == Schedule::Eager {
+        *within.lock().expect("not poisoned") = Some(device.clone());
+    }
     let simulator = sim(&device).clone();
     let r = Refusing { device, sim: simulator, while_letting_go: Cell::new(false) };
     r.sim.inject(fault);
     program(&r);
     let was_refused = r.refused();
     r.sim.clear_faults();
+    within.lock().expect("not poisoned").take();
     run_to_end(&r.device);
     let live = r.sim.live_device_bytes();
     match r.while_letting_go.get() {

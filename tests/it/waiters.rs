@@ -344,18 +344,22 @@ fn the_last_handle_may_be_dropped_by_a_waker() -> Result<()> {
 
 /// A waker that calls `on_clone` when it is cloned, and whose clones do nothing.
 #[allow(unsafe_code, reason = "the safe way to make a waker has no say in how it is cloned")]
-fn waker_with_a_clone(on_clone: &'static (dyn Fn() + Sync)) -> Waker {
-    type OnClone = &'static (dyn Fn() + Sync);
+fn waker_with_a_clone(on_clone: impl Fn() + Send + Sync + 'static) -> Waker {
+    type OnClone = Box<dyn Fn() + Send + Sync>;
     fn clone(data: *const ()) -> RawWaker {
-        // SAFETY: `data` is the leaked box below.
+        // SAFETY: `data` is the box below, which lives until its waker is dropped.
         unsafe { (*data.cast::<OnClone>())() };
         RawWaker::new(Waker::noop().data(), Waker::noop().vtable())
     }
-    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
-    let data: *const OnClone = Box::leak(Box::new(on_clone));
-    // SAFETY: the functions of the table are safe to call from any thread with this `data`, which
-    // is never freed.
-    unsafe { Waker::from_raw(RawWaker::new(data.cast(), &VTABLE)) }
+    fn drop_box(data: *const ()) {
+        // SAFETY: `data` is the box below. It has one owner, since clones do not refer to it.
+        drop(unsafe { Box::from_raw(data.cast_mut().cast::<OnClone>()) });
+    }
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, drop_box, |_| {}, drop_box);
+    let data: *mut OnClone = Box::into_raw(Box::new(Box::new(on_clone)));
+    // SAFETY: the functions of the table may be called from any thread with this `data`, and it is
+    // freed once, by a wake or by a drop.
+    unsafe { Waker::from_raw(RawWaker::new(data.cast_const().cast(), &VTABLE)) }
 }
 
 #[test]
@@ -367,10 +371,10 @@ fn one_who_is_told_while_registering_and_stays_around_holds_nobody_up() -> Resul
     let mut others = [stream.synchronize(), stream.synchronize()];
     // Between the last look and the registration, the work runs and another thread sees that.
     let (simulator, other) = (sim(&device).clone(), stream.synchronize());
-    let waker = waker_with_a_clone(Box::leak(Box::new(move || {
+    let waker = waker_with_a_clone(move || {
         simulator.run_all();
         until("seen", || other.is_finished().expect("asking"));
-    })));
+    });
     let polled = Pin::new(&mut told).poll(&mut Context::from_waker(&waker));
     assert!(matches!(polled, Poll::Ready(Ok(()))));
 

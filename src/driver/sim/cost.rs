@@ -5,7 +5,12 @@ use crate::driver::KernelCost;
 /// What operations and calls cost in virtual time.
 ///
 /// All arithmetic is on integers and rounds up, so that times are the same on every machine.
-/// Start from [`CostModel::h200`] and change what a test is about.
+/// Start from [`CostModel::h200`] and change what a test is about:
+///
+/// ```
+/// let mut cost = headwater::sim::CostModel::h200();
+/// cost.kernel_minimum_ns = 1_000_000;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CostModel {
