@@ -192,7 +192,10 @@ impl Hazards {
             true => Before::Written(span.write(ticket)),
             false => Before::Read { range: span.range.clone(), reader: span.read(ticket) },
         };
-        let spans = self.spans[indices].iter_mut().map(note).collect();
+        let spans = match &mut self.spans[indices] {
+            [whole] => SmallVec::from_buf([note(whole)]),
+            several => several.iter_mut().map(note).collect(),
+        };
         Note { by: ticket, lanes, last, shared, spans }
     }
 

@@ -370,9 +370,9 @@ pub enum Error {
         /// Its name in the PTX.
         entry: &'static str,
         /// Bytes of each parameter as declared.
-        declared: Vec<usize>,
+        declared: Arc<[usize]>,
         /// Bytes of each parameter in the PTX.
-        found: Vec<usize>,
+        found: Arc<[usize]>,
     },
 
     /// A simulated device was to run a kernel that has no equivalent in Rust.

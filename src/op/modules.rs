@@ -111,7 +111,7 @@ fn function(
     };
     let found = param_sizes(module.ptx, entry).ok_or_else(missing)?;
     if found != params {
-        let declared = params.to_vec();
+        let (declared, found) = (params.into(), found.into());
         return Err(Error::SignatureMismatch { kernel, module: path, entry, declared, found });
     }
     let name = CString::new(entry).map_err(|_| missing())?;

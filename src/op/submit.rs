@@ -89,7 +89,8 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
                 continue;
             }
         };
-        let (notes, recording) = records.note(core, enqueue.take_ticket());
+        let mut notes = SmallVec::<[(&Tracked, Note); 2]>::new();
+        let recording = records.note(core, enqueue.take_ticket(), &mut notes);
         drop(records);
         let enqueued = issue(&mut enqueue, &waits)
             .map_err(Refusal::Whole)
@@ -240,11 +241,11 @@ impl<'a> Records<'a> {
         &mut self,
         core: &DeviceCore,
         ticket: Ticket,
-    ) -> (SmallVec<[(&'a Tracked, Note); 2]>, Recording) {
+        notes: &mut SmallVec<[(&'a Tracked, Note); 2]>,
+    ) -> Recording {
         let is_finished =
             |other: Ticket| core.lane(other.lane).is_none_or(|lane| lane.is_done(other.seq));
         let mut recording = Recording::Lazy;
-        let mut notes = SmallVec::new();
         for OperandRecord { operand, tracked, record } in &self.operands {
             let hazards = &mut self.locked[*record];
             notes.push((*tracked, hazards.note(&operand.access, ticket, is_finished)));
@@ -255,6 +256,6 @@ impl<'a> Records<'a> {
                 recording = recording.max(Recording::Now);
             }
         }
-        (notes, recording)
+        recording
     }
 }

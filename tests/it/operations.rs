@@ -262,7 +262,7 @@ fn a_kernel_that_is_not_what_it_was_declared_as_cannot_be_launched() -> Result<(
     }
     match misdeclared(&mut x) {
         Err(Error::SignatureMismatch { kernel: "misdeclared", declared, found, .. }) => {
-            assert_eq!((declared, found), (vec![8, 4], vec![8, 8, 4]));
+            assert_eq!((&*declared, &*found), (&[8, 4][..], &[8, 8, 4][..]));
         }
         other => panic!("{other:?}"),
     }
