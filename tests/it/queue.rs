@@ -1,7 +1,7 @@
 //! A full queue is refused before the driver would block, and can be awaited.
 
 use headwater::sim::{Schedule, SimOptions};
-use headwater::{Error, Result};
+use headwater::{Device, Error, Result};
 
 use crate::common::{
     any_device, elements, pinned_buffer, poll_once, run_to_end, sim, simulated_with, stepped, wait,
@@ -45,6 +45,17 @@ fn a_full_queue_is_refused_with_its_numbers_and_nothing_is_enqueued() -> Result<
     assert_eq!(sim.blocked_calls(), 0);
     run_to_end(&device);
     Ok(())
+}
+
+#[test]
+fn a_queue_limit_that_the_driver_does_not_have_is_refused() {
+    for limit in [0, 1_001, u64::MAX] {
+        let opened = Device::builder().simulated().queue_limit(limit).open();
+        let Err(Error::BadSetting { name: "queue_limit", given, .. }) = opened else {
+            panic!("{opened:?}");
+        };
+        assert_eq!(given, limit.to_string());
+    }
 }
 
 #[test]
