@@ -253,7 +253,7 @@ fn a_caller_blocked_by_a_full_queue_hears_of_the_failure_at_once() {
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| b.try_fill(fill_of(x, 2), &s));
         while b.sim.blocked_calls() == 0 {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(50));
         }
         b.sim.fail(LAUNCH_FAILED);
         assert_eq!(code(blocked.join().unwrap()), Some(LAUNCH_FAILED));
