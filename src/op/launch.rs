@@ -149,18 +149,13 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         twin: call.twin,
     };
     let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
-    submit(
-        core,
-        OpKey { operation: &kernel.operation, key },
-        call.arguments,
-        1,
-        |driver, stream| {
-            // SAFETY: the caller answers for the parameters and for what the kernel touches; those
-            // buffers are freed after this operation in stream order, and `submit` has ordered it with
-            // all that conflicts. The function's module stays loaded while the device is open.
-            Ok(unsafe { driver.launch(&launch, stream) }?)
-        },
-    )
+    let op = OpKey { operation: &kernel.operation, key };
+    submit(core, op, call.arguments, 1, |driver, stream| {
+        // SAFETY: the caller answers for the parameters and for what the kernel touches; those
+        // buffers are freed after this operation in stream order, and `submit` has ordered it with
+        // all that conflicts. The function's module stays loaded while the device is open.
+        Ok(unsafe { driver.launch(&launch, stream) }?)
+    })
 }
 
 fn function_of<'a>(

@@ -10,12 +10,12 @@ use super::backoff::{Estimate, next_look};
 use super::event_pool::EventRef;
 use super::frontier::Frontier;
 use super::in_flight::{Named, Names};
+use super::refusals::Refusals;
 use super::submit::Submit;
 use super::thread::Reactor;
-use super::trouble::{Trouble, Verdict};
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
-use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
+use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::Mutex;
 
@@ -97,34 +97,6 @@ pub(crate) struct Lane {
     /// Of records and of queries, what the driver refused in a row.
     pub(super) records: Refusals,
     pub(super) queries: Refusals,
-}
-
-/// What the driver refused in a row, of one kind of call.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    /// There are some: what is asked where all goes well.
-    some: AtomicBool,
-    /// Leaf lock.
-    trouble: Mutex<Trouble>,
-}
-
-impl Refusals {
-    fn count(&self) -> u32 {
-        if self.some.load(Relaxed) { self.trouble.lock().refusals } else { 0 }
-    }
-
-    fn met(&self, passes: bool) -> Verdict {
-        self.some.store(true, Relaxed);
-        self.trouble.lock().met(passes, Instant::now())
-    }
-
-    /// A call succeeded.
-    pub(super) fn over(&self) {
-        if self.some.load(Relaxed) {
-            *self.trouble.lock() = Trouble::default();
-            self.some.store(false, Relaxed);
-        }
-    }
 }
 
 impl Lane {
@@ -328,20 +300,6 @@ impl Lane {
         self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
         self.recorded.store(seq, Release);
         Ok(event)
-    }
-
-    /// A record or a query that was refused: the work goes on, only our view of it is delayed. Too
-    /// many in a row are taken for the loss of the device, so that nobody waits for ever; a lack of
-    /// memory, or a capture that forbids the call, never is. The caller lets [`Reactor::announce`]
-    /// follow once it holds no lock.
-    pub(super) fn note_refusal(&self, refusals: &Refusals, error: DriverError) {
-        let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
-        match refusals.met(passes) {
-            _ if error.is_sticky() => self.reactor.fail(error),
-            Verdict::GiveUp => self.reactor.fail(error),
-            Verdict::First => self.reactor.note_transient(error),
-            Verdict::Again => {}
-        }
     }
 
     /// Adds or renews a waiter. The caller looks at `done` once more afterwards.

@@ -14,6 +14,7 @@ mod in_flight;
 mod lane;
 mod local;
 mod probe;
+mod refusals;
 mod submit;
 mod thread;
 mod timer_slack;

@@ -275,7 +275,7 @@ impl<'l> Enqueue<'l> {
 
     /// The operation is on the stream. Returns its number, for its completion if that is held.
     pub(crate) fn finish(mut self, recording: Recording, held: Held) -> u64 {
-        let lane = self.lane.0;
+        let (lane, names_work) = (self.lane.0, self.names_work());
         let submit = &mut self.submit;
         submit.last_key = self.op.key;
         submit.record_before_next = recording == Recording::BeforeNext;
@@ -286,7 +286,7 @@ impl<'l> Enqueue<'l> {
             submit.record_before_next = true;
             lane.note_refusal(&lane.records, error);
         }
-        if self.op.operation.runs() != Runs::Nothing {
+        if names_work {
             lane.names.keep();
         }
         if held == Held::Yes {
