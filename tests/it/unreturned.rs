@@ -136,6 +136,44 @@ fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
     Ok(())
 }
 
+/// Events are let go of under locks: one that is destroyed there has the hook called there.
+#[test]
+fn no_event_is_destroyed_before_the_device_is_closed() -> Result<()> {
+    let (device, sim, told) = device_with_a_hook();
+    let stream = device.current_stream();
+    sim.inject(Fault::of_call(SimCall::EventDestroy, INVALID_VALUE).always());
+    drop((stream.record_timed()?, stream.record()?));
+    sim.inject(Fault::of_call(SimCall::EventRecord, INVALID_VALUE));
+    assert!(stream.record_timed().is_err());
+    wait(stream.synchronize())?;
+    let events = sim.live_events();
+    for _ in 0..10 {
+        drop(stream.record_timed()?);
+        wait(stream.synchronize())?;
+    }
+    assert_eq!(sim.live_events(), events, "timed ones are used again");
+    assert_eq!(told.count(), 0);
+    drop((stream, device));
+    until("all is told", || told.count() == events);
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_opening_meets_is_returned_by_it_and_told() {
+    for call in [SimCall::ModuleLoad, SimCall::ModuleFunction] {
+        let told = Told::default();
+        let hook = told.clone();
+        let options = SimOptions::new().fault(Fault::of_call(call, DriverError::LAUNCH_FAILED));
+        let builder = Device::builder().simulated_with(options);
+        let opened = builder
+            .on_error(move |error| hook.0.lock().expect("not poisoned").push(error.clone()))
+            .open();
+        assert!(matches!(opened, Err(Error::DeviceLost(_))), "{call:?}: {opened:?}");
+        let errors = told.take();
+        assert!(matches!(&*errors, [Error::DeviceLost(_)]), "{call:?}: {errors:?}");
+    }
+}
+
 /// A panic's payload whose drop panics.
 pub(crate) struct Bomb;
 
