@@ -54,8 +54,8 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::NoDriver`], [`Error::DriverTooOld`], [`Error::DriverBroken`], [`Error::NoDevice`],
-    /// [`Error::BadSetting`], [`Error::FeatureMissing`] without the `cuda` feature, or the driver
-    /// refused.
+    /// [`Error::BadSetting`], [`Error::FeatureMissing`] without the `cuda` feature,
+    /// [`Error::DeviceLost`], or the driver refused.
     pub fn from_env() -> Result<Device> {
         Device::builder().open()
     }

@@ -4,11 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs foreign code where its panic must stop nothing of ours. False where it panicked.
 pub(crate) fn contained(foreign: impl FnOnce()) -> bool {
-    match catch_unwind(AssertUnwindSafe(foreign)) {
-        Ok(()) => true,
-        Err(payload) => {
-            std::mem::forget(payload); // foreign as well: its drop could panic
-            false
+    let Err(mut payload) = catch_unwind(AssertUnwindSafe(foreign)) else { return true };
+    // What it panicked with is foreign as well: to drop it can panic.
+    for _ in 0..3 {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return false,
+            Err(again) => payload = again,
         }
     }
+    std::mem::forget(payload);
+    false
 }

@@ -14,11 +14,11 @@ use crate::reactor::{Completion, EventRef, Lane, OpKey, Operation};
 /// are the same point. Dropping it changes nothing for those who wait.
 #[derive(Clone)]
 pub struct Event {
+    /// `None`: it was known to be reached when it was asked for. Before `lane`, which holds the pool.
+    event: Option<EventRef>,
     lane: Arc<Lane>,
     /// The last operation before it.
     seq: u64,
-    /// `None`: it was known to be reached when it was asked for.
-    event: Option<EventRef>,
     timed: bool,
 }
 

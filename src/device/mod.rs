@@ -27,7 +27,7 @@ use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
 use crate::driver::{Counted, DeviceInfo, Driver, DriverCalls};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions};
 
 /// A device and everything of this process on it: a handle, cheap to clone.
@@ -79,10 +79,15 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 impl Device {
     pub(crate) fn open(backend: Backend, options: DeviceOptions) -> Result<Device> {
         let number = OPENED.fetch_add(1, Relaxed);
-        let refused = |cause| Error::Refused { operation: "opening a device", cause };
         let (inline_spin, hook) = (options.inline_spin, options.hook.clone());
         let reactor_options = ReactorOptions { device: number, inline_spin, hook };
-        let reactor = Reactor::new(backend.driver, reactor_options).map_err(refused)?;
+        let reactor = Reactor::new(backend.driver, reactor_options);
+        let refused = |cause| {
+            let error = reactor.refused("opening a device", cause);
+            reactor.announce();
+            error
+        };
+        reactor.make_events().map_err(refused)?;
         let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
         let streams = StreamPool::new(&lanes, &options).map_err(refused)?;
         let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;

@@ -130,8 +130,8 @@ impl Stream {
         self.lane().stream().raw()
     }
 
-    /// Driver calls enqueued for copies, fills and launches that are not known to be finished: what
-    /// counts against the limit of [`QueueFull`](crate::Error::QueueFull).
+    /// Driver calls enqueued for copies, fills, launches and timed records that are not known to be
+    /// finished: what counts against the limit of [`QueueFull`](crate::Error::QueueFull).
     pub fn in_flight(&self) -> u64 {
         self.lane().counted_in_flight()
     }

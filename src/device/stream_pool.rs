@@ -61,7 +61,7 @@ impl StreamPool {
             return single.clone();
         }
         let mut slots = self.shelf(priority).slots.lock();
-        let rank = |slot: &&mut Slot| (slot.leases, slot.lane.in_flight() > 0, slot.returned);
+        let rank = |slot: &&mut Slot| (slot.leases, !slot.lane.seems_idle(), slot.returned);
         match slots.iter_mut().min_by_key(rank) {
             Some(slot) => {
                 slot.leases += 1;

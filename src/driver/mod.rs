@@ -11,7 +11,8 @@
 //!   method returns `Ok` and has no effect when it returns `Err`.
 //! - Operations of one stream run in the order enqueued; nothing is ordered across streams but by
 //!   [`Driver::stream_wait`].
-//! - A stream takes at least 1,000 pending launches, copies and fills before a call may block.
+//! - A stream takes at least 1,000 pending launches, copies, fills and timed records before a call
+//!   may block.
 //! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included.
 //! - Handles are given to the driver that made them. The one exception: on CUDA, a stream can wait
 //!   for an event of another CUDA device.

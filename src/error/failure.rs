@@ -16,8 +16,9 @@ pub struct DeviceFailure {
     pub cause: DriverError,
     /// The operations of this crate's that can have failed: those on a stream, or about to be, and
     /// not known to be finished, the oldest of each stream first and of those the kernels. Copies
-    /// between host and device only where the error is of a kind that they can meet. Another
-    /// library's work on the same device is not known, and may be what failed.
+    /// between host and device only where the error is of a kind that they can meet. Work
+    /// of another library, or of another [`Device`](crate::Device) opened on the same GPU, is not known
+    /// and may be what failed.
     ///
     /// Empty where nothing of that sort was in flight, and where the device was given up because its
     /// driver would not say how far it is.
@@ -42,8 +43,8 @@ impl DeviceFailure {
     /// Suspects that the message names.
     const NAMED: usize = 8;
 
-    /// The operation that failed, where there is no other of this crate's that can have: the driver
-    /// told of a kernel's error, and there is one suspect.
+    /// The operation that failed, where there is no other of this [`Device`](crate::Device)'s that can
+    /// have: the driver told of a kernel's error, and there is one suspect.
     pub fn culprit(&self) -> Option<&Suspect> {
         match &*self.suspects {
             [only] if self.cause.is_of_kernel() => Some(only),

@@ -1,11 +1,8 @@
 //! Events made in advance and used again, never while someone still refers to them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::hook::ErrorHook;
-use crate::driver::{Driver, DriverResult, EventHandle};
-use crate::error::Error;
+use crate::driver::{Driver, DriverError, DriverResult, EventHandle};
 use crate::sync::Mutex;
 
 /// An event out of the pool. It goes back when the last reference is gone, so a recording that
@@ -45,16 +42,14 @@ pub(super) struct EventPool {
     /// Whole references that nobody else holds: taking one allocates nothing.
     ready: Mutex<Vec<EventRef>>,
     shelves: Arc<Shelves>,
+    driver: Arc<dyn Driver>,
 }
 
-/// Events that nobody refers to. Destroyed with the last reference to any and the pool.
+/// Events that nobody refers to.
+#[derive(Default)]
 struct Shelves {
-    driver: Arc<dyn Driver>,
-    hook: ErrorHook,
     plain: Mutex<Vec<EventHandle>>,
     timed: Mutex<Vec<EventHandle>>,
-    /// The device is lost: it takes nothing back.
-    abandoned: AtomicBool,
 }
 
 impl Shelves {
@@ -64,25 +59,17 @@ impl Shelves {
 }
 
 impl EventPool {
-    /// A pool with `count` events in it.
-    pub(super) fn new(
-        driver: Arc<dyn Driver>,
-        hook: ErrorHook,
-        count: usize,
-    ) -> DriverResult<Self> {
-        let shelves = Arc::new(Shelves {
-            driver,
-            hook,
-            plain: Mutex::default(),
-            timed: Mutex::default(),
-            abandoned: AtomicBool::new(false),
-        });
-        let pool = EventPool { ready: Mutex::new(Vec::with_capacity(count)), shelves };
+    /// A pool with no events in it.
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Self {
+        EventPool { ready: Mutex::default(), shelves: Arc::default(), driver }
+    }
+
+    /// Makes `count` more.
+    pub(super) fn fill(&self, count: usize) -> DriverResult<()> {
         for _ in 0..count {
-            let event = pool.wrap(pool.shelves.driver.event_create(false)?, false);
-            pool.give_back(event);
+            self.give_back(self.wrap(self.driver.event_create(false)?, false));
         }
-        Ok(pool)
+        Ok(())
     }
 
     /// An event that nobody refers to; made where the pool has none.
@@ -93,7 +80,7 @@ impl EventPool {
         let spare = self.shelves.of(timed).lock().pop();
         let handle = match spare {
             Some(handle) => handle,
-            None => self.shelves.driver.event_create(timed)?,
+            None => self.driver.event_create(timed)?,
         };
         Ok(self.wrap(handle, timed))
     }
@@ -106,32 +93,24 @@ impl EventPool {
         }
     }
 
-    /// The device is lost: nothing is to be given back to it.
-    pub(super) fn abandon(&self) {
-        self.shelves.abandoned.store(true, Relaxed);
+    /// Destroys all (`cuEventDestroy`), as long as `refused` says so of those that the driver does
+    /// not take back. The pool goes, and so did all who refer to an event: lanes and users' events
+    /// hold the reactor longer.
+    pub(super) fn destroy_all(&self, mut refused: impl FnMut(String, DriverError) -> bool) {
+        drop(std::mem::take(&mut *self.ready.lock())); // onto the shelves
+        let plain = std::mem::take(&mut *self.shelves.plain.lock());
+        let timed = std::mem::take(&mut *self.shelves.timed.lock());
+        for handle in plain.into_iter().chain(timed) {
+            let what = format!("event {:#x}", handle.raw());
+            if let Err(cause) = self.driver.event_destroy(handle)
+                && !refused(what, cause)
+            {
+                return;
+            }
+        }
     }
 
     fn wrap(&self, handle: EventHandle, timed: bool) -> EventRef {
         Arc::new(PooledEvent { handle, timed, shelves: self.shelves.clone() })
-    }
-}
-
-impl Drop for Shelves {
-    fn drop(&mut self) {
-        if *self.abandoned.get_mut() {
-            return;
-        }
-        let plain = std::mem::take(&mut *self.plain.lock());
-        let timed = std::mem::take(&mut *self.timed.lock());
-        for handle in plain.into_iter().chain(timed) {
-            let what = format!("event {:#x}", handle.raw());
-            if let Err(cause) = self.driver.event_destroy(handle) {
-                let why = Error::Refused { operation: "destroying an event", cause };
-                self.hook.not_released(|| what, why);
-                if cause.is_sticky() {
-                    return; // no other will fare better
-                }
-            }
-        }
     }
 }

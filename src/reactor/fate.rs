@@ -49,7 +49,7 @@ impl Reactor {
             ordinal: (!info.simulated).then_some(info.ordinal),
             cause,
             // An error that is not sticky is of the call that met it.
-            suspects: if cause.is_sticky() { suspects(&lanes, cause) } else { Vec::new() },
+            suspects: if cause.is_sticky() { self.suspects(&lanes, cause) } else { Vec::new() },
         });
         // Before the lanes are listed that are to be told: who registers on one after its waiters
         // were taken out, or on one that is not listed, sees it.
@@ -64,6 +64,14 @@ impl Reactor {
         news.lanes.extend(to_tell);
         drop(news);
         self.unannounced.store(true, Release);
+    }
+
+    /// Remembers what is in flight on a lane that goes: it still runs, and can still fail.
+    pub(super) fn adopt(&self, lane: &Lane) {
+        let named = lane.named_in_flight();
+        if !named.is_empty() {
+            self.orphans.lock().push((lane.id().index(), named));
+        }
     }
 
     fn open_lanes(&self) -> Vec<Arc<Lane>> {
@@ -96,32 +104,30 @@ impl Reactor {
     }
 
     /// The error of a call that the driver refused. A sticky one loses the device, and the caller
-    /// lets [`Reactor::announce`] follow.
+    /// lets [`Reactor::announce`] follow. On a lost device nothing but the loss is told.
     pub(crate) fn refused(&self, operation: &'static str, cause: DriverError) -> Error {
         if cause.is_sticky() {
             // It came from earlier work: this call is only the first to hear of it.
             self.fail(cause);
-            if let Err(lost) = self.check() {
-                return lost;
-            }
         }
-        Error::Refused { operation, cause }
+        self.check().err().unwrap_or(Error::Refused { operation, cause })
     }
-}
 
-/// The operations that can have failed, the oldest of each lane first.
-fn suspects(lanes: &[Arc<Lane>], cause: DriverError) -> Vec<Suspect> {
-    let mut found = Vec::new();
-    for lane in lanes {
+    /// The operations that can have failed, the oldest of each lane first.
+    fn suspects(&self, lanes: &[Arc<Lane>], cause: DriverError) -> Vec<Suspect> {
         let can_fail_so =
             |named: &Named| named.operation.runs() != Runs::CopyEngine || !cause.is_of_kernel();
-        let operations = lane.named_in_flight().into_iter().filter(can_fail_so);
-        found.extend(operations.enumerate().map(|(rank, Named { operation, number })| {
-            let (name, runs) = (operation.name(), operation.runs());
-            let is_kernel = runs == Runs::Kernel;
-            (rank, runs, Suspect { name, is_kernel, stream: lane.id().index(), number })
-        }));
+        let open = lanes.iter().map(|lane| (lane.id().index(), lane.named_in_flight()));
+        let mut found = Vec::new();
+        for (stream, named) in open.chain(self.orphans.lock().iter().cloned()) {
+            let operations = named.into_iter().filter(can_fail_so).enumerate();
+            found.extend(operations.map(|(rank, Named { operation, number })| {
+                let (name, runs) = (operation.name(), operation.runs());
+                let is_kernel = runs == Runs::Kernel;
+                (rank, runs, Suspect { name, is_kernel, stream, number })
+            }));
+        }
+        found.sort_by_key(|(rank, runs, suspect)| (*rank, *runs, suspect.stream));
+        found.into_iter().map(|(.., suspect)| suspect).collect()
     }
-    found.sort_by_key(|(rank, runs, suspect)| (*rank, *runs, suspect.stream));
-    found.into_iter().map(|(.., suspect)| suspect).collect()
 }

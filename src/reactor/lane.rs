@@ -65,16 +65,17 @@ pub(crate) struct LaneOptions {
 
 /// One stream, the operations enqueued on it and who waits for them.
 pub(crate) struct Lane {
-    pub(super) reactor: Arc<Reactor>,
     pub(super) options: LaneOptions,
     stream: StreamHandle,
     /// The last ticket given out. Grows under `submit` only.
     pub(super) submitted: AtomicU64,
     /// Every ticket up to here is known to be finished. Never above `recorded`.
     pub(super) done: AtomicU64,
-    /// How many of the tickets in flight take no place in the driver's queue, as of the last
-    /// `forget_finished`. Changes under `submit` only.
+    /// How many of the tickets after `forgotten` take no place in the driver's queue. Changes under
+    /// `submit` only.
     pub(super) uncounted: AtomicU64,
+    /// `done` as of the last `forget_finished`. Changes under `submit` only.
+    pub(super) forgotten: AtomicU64,
     /// How many places in the queue the operation takes that was last refused for want of them.
     pub(super) wanted: AtomicU64,
     /// What the operations are called. Written under `submit` only.
@@ -97,6 +98,8 @@ pub(crate) struct Lane {
     /// Of records and of queries, what the driver refused in a row.
     pub(super) records: Refusals,
     pub(super) queries: Refusals,
+    /// Last: the events of `frontier` go back to it.
+    pub(super) reactor: Arc<Reactor>,
 }
 
 impl Lane {
@@ -104,12 +107,12 @@ impl Lane {
     pub(crate) fn open(reactor: &Arc<Reactor>, options: LaneOptions) -> DriverResult<Arc<Lane>> {
         let stream = reactor.driver().stream_create(options.priority)?;
         let lane = Arc::new(Lane {
-            reactor: reactor.clone(),
             options,
             stream,
             submitted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             uncounted: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             wanted: AtomicU64::new(1),
             names: Names::new(),
             recorded: AtomicU64::new(0),
@@ -121,6 +124,7 @@ impl Lane {
             probing: AtomicBool::new(false),
             records: Refusals::default(),
             queries: Refusals::default(),
+            reactor: reactor.clone(),
         });
         reactor.register(&lane);
         Ok(lane)
@@ -167,23 +171,25 @@ impl Lane {
 
     /// Operations not known to be finished that take a place in the driver's queue.
     pub(crate) fn counted_in_flight(&self) -> u64 {
-        // Where someone is enqueuing, that brings it up to date.
-        if let Some(mut submit) = self.submit.try_lock() {
-            self.forget_finished(&mut submit);
-            drop(submit);
-            self.unlocked();
-        }
-        self.counted()
+        let Some(mut submit) = self.submit.try_lock() else {
+            // Someone is enqueuing: as of the last time, without what has finished since.
+            let known = self.forgotten.load(Relaxed) + self.uncounted.load(Relaxed);
+            return self.submitted().saturating_sub(known);
+        };
+        let in_flight = self.forget_finished(&mut submit);
+        drop(submit);
+        self.unlocked();
+        in_flight
     }
 
-    /// The same, as of the last [`Lane::forget_finished`]: too low where tickets that take no place
-    /// have finished since.
-    pub(super) fn counted(&self) -> u64 {
-        self.in_flight().saturating_sub(self.uncounted.load(Relaxed))
+    /// Whether nothing that takes a place in the driver's queue is known to be in flight. Asks nobody
+    /// and takes no lock: where tickets that take none have finished since, it may say so too early.
+    pub(crate) fn seems_idle(&self) -> bool {
+        self.in_flight() <= self.uncounted.load(Relaxed)
     }
 
     /// Tickets given out and not known to be finished, whether they name anything or not.
-    pub(crate) fn in_flight(&self) -> u64 {
+    pub(super) fn in_flight(&self) -> u64 {
         self.submitted().saturating_sub(self.done.load(Acquire))
     }
 
@@ -299,6 +305,7 @@ impl Lane {
         self.records.over();
         self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
         self.recorded.store(seq, Release);
+        submit.unrecorded = 0;
         Ok(event)
     }
 
@@ -374,6 +381,10 @@ impl fmt::Debug for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let stream = std::mem::take(&mut self.stream);
+        if self.reactor.is_lost() {
+            return; // it takes nothing back
+        }
+        self.reactor.adopt(self);
         if let Err(cause) = self.driver().stream_destroy(stream) {
             let error = self.reactor.refused("destroying a stream", cause);
             self.reactor.hook().not_released(|| format!("stream {}", self.describe()), error);

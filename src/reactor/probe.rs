@@ -96,6 +96,11 @@ impl Lane {
         self.take_waiters(reached)
     }
 
+    /// Wakes everyone whose ticket is known to be finished.
+    pub(super) fn wake_finished(&self) {
+        wake_all(self.take_waiters(self.done.load(Acquire)));
+    }
+
     fn query(&self, event: &EventRef) -> bool {
         match self.driver().event_query(event.handle()) {
             Ok(finished) => {

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 /// What the driver refused in a row, of one kind of call.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// There are some: what is asked where all goes well.
+    /// There are some: what is asked where all goes well. Changes under `trouble`.
     some: AtomicBool,
     /// Leaf lock.
     trouble: Mutex<Trouble>,
@@ -23,14 +23,16 @@ impl Refusals {
     }
 
     fn met(&self, passes: bool) -> Verdict {
+        let mut trouble = self.trouble.lock();
         self.some.store(true, Relaxed);
-        self.trouble.lock().met(passes, Instant::now())
+        trouble.met(passes, Instant::now())
     }
 
     /// A call succeeded.
     pub(super) fn over(&self) {
         if self.some.load(Relaxed) {
-            *self.trouble.lock() = Trouble::default();
+            let mut trouble = self.trouble.lock();
+            *trouble = Trouble::default();
             self.some.store(false, Relaxed);
         }
     }

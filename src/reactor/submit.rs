@@ -62,6 +62,8 @@ pub(crate) enum Held {
 #[derive(Debug, Default)]
 pub(crate) struct Submit {
     record_before_next: bool,
+    /// Operations enqueued since the last record.
+    pub(super) unrecorded: u64,
     pub(super) last_key: u32,
     /// Tickets of other lanes that this stream already waits for: all up to the number.
     waited: SmallVec<[(LaneId, u64); 8]>,
@@ -109,8 +111,7 @@ impl Lane {
     pub(crate) fn enqueue(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
         self.sweep(calls);
         let limit = self.options.queue_limit;
-        let enqueue = self.lock(op, calls)?;
-        let in_flight = self.counted();
+        let (enqueue, in_flight) = self.lock(op, calls)?;
         let fits = has_room(in_flight, calls, limit);
         self.wanted.store(if fits { 1 } else { calls }, Relaxed);
         if !fits {
@@ -124,7 +125,7 @@ impl Lane {
     /// ticket is given out.
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
         self.sweep(0);
-        let mut enqueue = self.lock(op, 1)?;
+        let (mut enqueue, _) = self.lock(op, 1)?;
         enqueue.take_ticket();
         enqueue.uncount(1);
         Ok(enqueue)
@@ -172,23 +173,29 @@ impl Lane {
         }
     }
 
-    /// Brings the count of tickets that take no place in the queue up to date.
-    pub(super) fn forget_finished(&self, submit: &mut Submit) {
-        while submit.uncounted.front().is_some_and(|seq| self.is_done(*seq)) {
+    /// Brings the count of tickets that take no place in the queue up to date. How many do that are
+    /// not known to be finished: both as of one moment, since others advance `done` meanwhile.
+    pub(super) fn forget_finished(&self, submit: &mut Submit) -> u64 {
+        let done = self.done.load(Acquire);
+        while submit.uncounted.front().is_some_and(|seq| *seq <= done) {
             submit.uncounted.pop_front();
         }
-        self.uncounted.store(submit.uncounted.len() as u64, Relaxed);
+        let uncounted = submit.uncounted.len() as u64;
+        self.uncounted.store(uncounted, Relaxed);
+        self.forgotten.store(done, Relaxed);
+        self.submitted.load(Relaxed) - done - uncounted
     }
 
-    fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
+    /// The right to enqueue, and how many calls take a place in the queue already.
+    fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<(Enqueue<'_>, u64), Error> {
         self.reactor.check()?;
         let submit = self.submit.lock();
         let submitted = self.submitted.load(Relaxed);
         let (seq, lane) = (submitted + calls, AfterUnlock(self));
         let mut enqueue = Enqueue { submit, op, calls, seq, lane };
-        self.forget_finished(&mut enqueue.submit);
+        let in_flight = self.forget_finished(&mut enqueue.submit);
         enqueue.record_if_due(submitted)?;
-        Ok(enqueue)
+        Ok((enqueue, in_flight))
     }
 }
 
@@ -234,6 +241,7 @@ impl<'l> Enqueue<'l> {
     /// Only the first `made` calls of the operation were taken.
     pub(crate) fn withdraw_rest(&mut self, made: u64) {
         self.lane.0.names.keep();
+        self.submit.unrecorded += 1;
         self.uncount(self.calls - made);
     }
 
@@ -278,6 +286,7 @@ impl<'l> Enqueue<'l> {
         let (lane, names_work) = (self.lane.0, self.names_work());
         let submit = &mut self.submit;
         submit.last_key = self.op.key;
+        submit.unrecorded += 1;
         submit.record_before_next = recording == Recording::BeforeNext;
         if recording == Recording::Now
             && let Err(error) = lane.record_locked(submit)
@@ -305,7 +314,7 @@ impl<'l> Enqueue<'l> {
         let due = recorded < submitted
             && (self.submit.record_before_next
                 || lane.tail_held.load(Acquire) == submitted
-                || submitted - recorded >= CHECKPOINT);
+                || self.submit.unrecorded >= CHECKPOINT);
         if due && let Err(error) = lane.record_locked(&mut self.submit) {
             return Err(lane.reactor.refused(self.op.name(), error));
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::event_pool::EventPool;
 use super::fate::News;
 use super::hook::ErrorHook;
+use super::in_flight::Named;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
 use crate::driver::{Driver, DriverResult};
@@ -42,6 +43,8 @@ pub(crate) struct Reactor {
     pub(super) news: Mutex<News>,
     /// All lanes ever opened. Leaf lock.
     pub(super) lanes: Mutex<Vec<Weak<Lane>>>,
+    /// What was in flight on lanes that are gone, by their numbers. Leaf lock.
+    pub(super) orphans: Mutex<Vec<(usize, Vec<Named>)>>,
     inbox: Arc<Inbox>,
 }
 
@@ -64,17 +67,24 @@ struct InboxState {
 }
 
 impl Reactor {
-    pub(crate) fn new(driver: Arc<dyn Driver>, options: ReactorOptions) -> DriverResult<Arc<Self>> {
-        Ok(Arc::new(Reactor {
-            events: EventPool::new(driver.clone(), options.hook.clone(), EVENTS_IN_ADVANCE)?,
+    /// Without any event: see [`Reactor::make_events`].
+    pub(crate) fn new(driver: Arc<dyn Driver>, options: ReactorOptions) -> Arc<Self> {
+        Arc::new(Reactor {
+            events: EventPool::new(driver.clone()),
             driver,
             options,
             failure: OnceLock::new(),
             unannounced: AtomicBool::new(false),
             news: Mutex::default(),
             lanes: Mutex::new(Vec::new()),
+            orphans: Mutex::new(Vec::new()),
             inbox: Arc::default(),
-        }))
+        })
+    }
+
+    /// Makes events in advance (`cuEventCreate`).
+    pub(crate) fn make_events(&self) -> DriverResult<()> {
+        self.events.fill(EVENTS_IN_ADVANCE)
     }
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
@@ -136,8 +146,14 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        if self.is_lost() {
-            self.events.abandon();
+        // A lost device takes nothing back, nor does one that is found lost here.
+        if !self.is_lost() {
+            self.events.destroy_all(|what, cause| {
+                let error = self.refused("destroying an event", cause);
+                self.hook().not_released(|| what, error);
+                !self.is_lost()
+            });
+            self.announce();
         }
         self.inbox.state.lock().closed = true;
         self.inbox.changed.notify_one();
@@ -197,7 +213,10 @@ impl Watched {
                 return None;
             }
             self.lane.request_record(lowest);
-            if !self.lane.probe(lowest) {
+            if self.lane.is_done(lowest) {
+                // Another thread saw that, and is still looking how far the stream is.
+                self.lane.wake_finished();
+            } else if !self.lane.probe(lowest) {
                 self.due = now + self.lane.next_look(lowest, now);
                 return Some(());
             }

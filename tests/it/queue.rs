@@ -1,10 +1,13 @@
 //! A full queue is refused before the driver would block, and can be awaited.
 
+use std::sync::Barrier;
+
 use headwater::sim::{Schedule, SimOptions};
 use headwater::{Device, Error, Result};
 
 use crate::common::{
-    any_device, elements, pinned_buffer, poll_once, run_to_end, sim, simulated_with, stepped, wait,
+    any_device, device_buffer, elements, pinned_buffer, poll_once, run_to_end, sim, simulated_with,
+    stepped, wait,
 };
 use crate::kernels::increment;
 
@@ -207,5 +210,39 @@ fn allocations_that_have_finished_hide_no_operation_in_flight() -> Result<()> {
     assert_eq!(stream.in_flight(), 50);
     run_to_end(&device);
     drop(buffers);
+    Ok(())
+}
+
+#[test]
+fn the_limit_holds_while_another_thread_sees_work_finish() -> Result<()> {
+    let options = SimOptions::new().schedule(Schedule::Stepped);
+    let device = simulated_with(options, |builder| builder.queue_limit(4));
+    let stream = device.stream();
+    let mut x = device_buffer(&device, &[0u32; 4]);
+    for round in 0..600 {
+        // Finished allocations, as far as someone asks, and four operations that are not.
+        let allocate = || (0..6).map(|_| device.alloc::<u32>(4)).collect::<Result<Vec<_>>>();
+        let allocated = stream.in_scope(allocate)?;
+        let event = stream.record()?;
+        for _ in 0..3 {
+            stream.in_scope(|| increment(&mut x)).map(drop)?;
+        }
+        let held = stream.in_scope(|| increment(&mut x))?; // recorded by who comes next
+        let start = Barrier::new(2);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                (0..round % 40 * 20).for_each(|_| std::hint::spin_loop());
+                event.is_finished()
+            });
+            start.wait();
+            (0..round / 40 * 20).for_each(|_| std::hint::spin_loop());
+            stream.in_scope(|| increment(&mut x)).map(drop)
+        });
+        assert!(matches!(taken, Err(Error::QueueFull { .. })), "round {round}: {taken:?}");
+        drop((allocated, held));
+        run_to_end(&device);
+        wait(stream.synchronize())?;
+    }
     Ok(())
 }

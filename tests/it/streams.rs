@@ -4,8 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use futures::future::join;
-use headwater::sim::SimSpan;
-use headwater::{Device, DeviceBuffer, Priority, Result, Stream, StreamOptions, StreamRole};
+use headwater::sim::{Fault, SimCall, SimSpan};
+use headwater::{
+    Device, DeviceBuffer, DriverError, Priority, Result, Stream, StreamOptions, StreamRole,
+};
 
 use crate::common::{
     device_buffer, eager, elements, own_device, own_device_with, receive, run_to_end, sim, stepped,
@@ -409,4 +411,38 @@ fn a_stream_knows_what_it_was_made_for() -> Result<()> {
     });
     assert_eq!(device.current_stream().priority(), Priority::Normal);
     Ok(())
+}
+
+/// Sixteen streams are given back, all but one with a kernel running. `on_the_one` leaves nothing
+/// running there either.
+fn the_idle_stream_is_lent(on_the_one: impl FnOnce(&Device) -> Result<()>) -> Result<()> {
+    let device = stepped();
+    let mut buffers: Vec<_> = (0..16).map(|_| device_buffer(&device, &[0u32; 64])).collect();
+    let mut streams: Vec<_> = (0..16).map(|_| device.stream()).collect();
+    let idle = streams[0].number();
+    streams[0].in_scope(|| on_the_one(&device))?;
+    for (stream, x) in streams.iter().zip(&mut buffers).skip(1) {
+        stream.in_scope(|| increment(x))?;
+    }
+    // The idle one last: it is not the one that was given back longest ago.
+    while let Some(stream) = streams.pop() {
+        drop(stream);
+    }
+    assert_eq!(device.stream().number(), idle);
+    Ok(())
+}
+
+#[test]
+fn a_stream_on_which_a_call_was_refused_is_idle() -> Result<()> {
+    the_idle_stream_is_lent(|device| {
+        let mut x = device.alloc::<u32>(64)?;
+        sim(device).inject(Fault::of_call(SimCall::Fill, DriverError::INVALID_VALUE));
+        assert!(x.fill(1).is_err());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stream_that_only_allocated_is_idle() -> Result<()> {
+    the_idle_stream_is_lent(|device| device.alloc::<u32>(64).map(drop))
 }

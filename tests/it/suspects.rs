@@ -1,10 +1,12 @@
 //! Which operation made the device fail? It is named where there is only one that can have, and is
 //! always among those that are listed.
 
-use headwater::sim::{Fault, SimCall, SimOpKind};
+use headwater::sim::{Fault, Schedule, SimCall, SimOpKind, SimOptions};
 use headwater::{DeviceFailure, DriverError, Error, Result};
 
-use crate::common::{device_buffer, pinned_buffer, poll_once, sim, stepped, until, wait};
+use crate::common::{
+    device_buffer, pinned_buffer, poll_once, sim, simulated, stepped, until, wait,
+};
 use crate::kernels::{copy_u32, increment};
 use crate::lost::{fail, failure_of};
 
@@ -207,5 +209,27 @@ fn the_number_of_an_operation_is_its_place_among_those_of_its_stream() -> Result
     sim(&device).run_all();
     let failure = failure_of(wait(failing));
     assert_eq!(names(&failure), [("filling device memory", 1), ("fail", 2)]);
+    Ok(())
+}
+
+#[test]
+fn what_is_in_flight_is_listed_after_its_stream_and_device_are_gone() -> Result<()> {
+    // Without modules there is nothing to close a device for.
+    let options = SimOptions::new()
+        .schedule(Schedule::Stepped)
+        .fault(Fault::of_call(SimCall::ModuleLoad, DriverError::NOT_SUPPORTED).always());
+    let device = simulated(options);
+    let sim = sim(&device).clone();
+    let (a, b) = (device.stream(), device.stream());
+    let faulting = b.as_raw();
+    let mut x = a.in_scope(|| device.alloc::<u32>(64))?;
+    let mut y = b.in_scope(|| device.alloc::<u32>(64))?;
+    let innocent = a.in_scope(|| x.fill(1))?;
+    b.in_scope(|| y.fill(2))?;
+    sim.inject(Fault::when_run(SimOpKind::Fill, DriverError::ILLEGAL_ADDRESS));
+    drop((x, y, a, b, device));
+    sim.step_stream(faulting);
+    let failure = failure_of(wait(innocent));
+    assert_eq!((failure.culprit(), failure.suspects.len()), (None, 2), "{failure}");
     Ok(())
 }

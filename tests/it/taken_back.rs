@@ -110,3 +110,18 @@ fn zeros_whose_fill_is_refused_leave_no_memory() -> Result<()> {
     assert_eq!(sim(&device).live_device_bytes(), 0);
     Ok(())
 }
+
+#[test]
+fn refused_calls_cost_no_events() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let st = device.stream();
+    let before = device.driver_calls().expect("counted");
+    sim(&device).inject(Fault::of_call(SimCall::Launch, INVALID_VALUE).times(100));
+    for _ in 0..100 {
+        assert!(st.in_scope(|| increment(&mut x)).is_err());
+    }
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!(calls.event_records, 0, "{calls:?}");
+    Ok(())
+}

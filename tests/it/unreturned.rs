@@ -160,17 +160,20 @@ fn no_event_is_destroyed_before_the_device_is_closed() -> Result<()> {
 
 #[test]
 fn a_loss_that_opening_meets_is_returned_by_it_and_told() {
-    for call in [SimCall::ModuleLoad, SimCall::ModuleFunction] {
+    // Events, streams, modules.
+    for after in [3, 64, 70, 130] {
         let told = Told::default();
         let hook = told.clone();
-        let options = SimOptions::new().fault(Fault::of_call(call, DriverError::LAUNCH_FAILED));
+        let fault = Fault::any_call(DriverError::LAUNCH_FAILED).after(after);
+        let options = SimOptions::new().fault(fault);
         let builder = Device::builder().simulated_with(options);
         let opened = builder
             .on_error(move |error| hook.0.lock().expect("not poisoned").push(error.clone()))
             .open();
-        assert!(matches!(opened, Err(Error::DeviceLost(_))), "{call:?}: {opened:?}");
+        assert!(matches!(opened, Err(Error::DeviceLost(_))), "{after}: {opened:?}");
+        until("the device is gone", || Arc::strong_count(&told.0) == 1);
         let errors = told.take();
-        assert!(matches!(&*errors, [Error::DeviceLost(_)]), "{call:?}: {errors:?}");
+        assert!(matches!(&*errors, [Error::DeviceLost(_)]), "{after}: {errors:?}");
     }
 }
 
@@ -230,4 +233,34 @@ fn a_lost_device_lets_go_of_its_hook_whatever_call_met_the_loss() {
             drop(simulator);
         });
     }
+}
+
+#[test]
+fn a_loss_that_closing_meets_is_told_as_one() -> Result<()> {
+    for call in
+        [SimCall::EventDestroy, SimCall::StreamDestroy, SimCall::HostFree, SimCall::ModuleUnload]
+    {
+        let (device, sim, told) = device_with_a_hook();
+        drop(pinned_buffer(&device, &[1u32; 64]));
+        sim.inject(Fault::of_call(call, DriverError::LAUNCH_FAILED));
+        drop(device);
+        until("the device is gone", || Arc::strong_count(&told.0) == 1);
+        let errors = told.take();
+        assert!(matches!(&*errors, [Error::DeviceLost(_)]), "{call:?}: {errors:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_that_was_given_up_is_told_of_once_and_not_called_again() -> Result<()> {
+    let (device, sim, told) = device_with_a_hook();
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let done = increment(&mut x)?;
+    sim.inject(Fault::any_call(INVALID_VALUE).always());
+    assert!(matches!(wait(done), Err(Error::DeviceLost(_))));
+    let calls = sim.calls();
+    drop((x, device));
+    until("the device is gone", || Arc::strong_count(&told.0) == 1);
+    assert_eq!((told.count(), sim.calls()), (1, calls));
+    Ok(())
 }
