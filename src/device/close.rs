@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::DeviceCore;
 use super::pinned::PinnedBlock;
-use crate::driver::ModuleHandle;
+use crate::driver::{ModuleHandle, stay};
 use crate::error::{Error, Result};
 use crate::reactor::Lane;
 
@@ -36,25 +36,32 @@ impl Drop for DeviceCore {
 impl Closing {
     /// Waits for all work, then frees. On a lost device nothing can be freed, and nothing is.
     fn close(self) {
-        if self.lanes.iter().any(|lane| wait_idly(lane).is_err()) {
-            return;
-        }
-        let Some(lane) = self.lanes.first() else { return };
-        let reactor = lane.reactor();
-        for block in self.blocks {
-            let bytes = block.bytes();
-            if let Err(cause) = block.free(&**lane.driver()) {
-                let why = reactor.refused("freeing pinned memory", cause);
-                reactor.hook().not_released(|| format!("{bytes} bytes of pinned memory"), why);
+        let Closing { lanes, blocks, modules } = self;
+        let is_idle = lanes.iter().all(|lane| wait_idly(lane).is_ok());
+        if let Some(lane) = lanes.first()
+            && is_idle
+        {
+            let reactor = lane.reactor();
+            for block in blocks {
+                let bytes = block.bytes();
+                let _stay = stay();
+                if let Err(cause) = block.free(&**lane.driver()) {
+                    let why = reactor.refused("freeing pinned memory", cause);
+                    reactor.hook().not_released(|| format!("{bytes} bytes of pinned memory"), why);
+                }
             }
-        }
-        for module in self.modules {
-            if let Err(cause) = lane.driver().module_unload(module) {
-                let why = reactor.refused("unloading a module", cause);
-                reactor.hook().not_released(|| "a module".to_owned(), why);
+            for module in modules {
+                let _stay = stay();
+                if let Err(cause) = lane.driver().module_unload(module) {
+                    let why = reactor.refused("unloading a module", cause);
+                    reactor.hook().not_released(|| "a module".to_owned(), why);
+                }
             }
+            reactor.announce();
         }
-        reactor.announce();
+        // Streams, events and the device itself go with the last lane.
+        let _stay = stay();
+        drop(lanes);
     }
 }
 
@@ -63,7 +70,11 @@ fn wait_idly(lane: &Arc<Lane>) -> Result<()> {
     const LONGEST: Duration = Duration::from_millis(100);
     let mut pause = Duration::from_micros(100);
     let all = lane.completion(lane.submitted());
-    while !all.is_finished()? {
+    let is_finished = || {
+        let _stay = stay();
+        all.is_finished()
+    };
+    while !is_finished()? {
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST);
     }

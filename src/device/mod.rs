@@ -34,7 +34,8 @@ use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions};
 ///
 /// Made by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or [`Device::builder`].
 /// Buffers and streams keep it open. When the last of them is gone, it is closed in the
-/// background once its work is done; dropping never blocks.
+/// background once its work is done; dropping never blocks. The process may end at any time: its
+/// exit waits for a driver call that is being made there, for a second at most.
 #[derive(Clone)]
 pub struct Device {
     core: Arc<DeviceCore>,

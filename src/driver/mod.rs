@@ -31,11 +31,13 @@ mod counted;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 mod error;
+mod exit;
 pub(crate) mod sim;
 
 pub(crate) use counted::Counted;
 pub use counted::DriverCalls;
 pub use error::DriverError;
+pub(crate) use exit::stay;
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
 

@@ -10,7 +10,7 @@ use super::hook::ErrorHook;
 use super::in_flight::Named;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
-use crate::driver::{Driver, DriverResult};
+use crate::driver::{Driver, DriverResult, stay};
 use crate::error::{DeviceFailure, Error};
 use crate::foreign::contained;
 use crate::sync::{Condvar, Mutex};
@@ -135,9 +135,11 @@ impl Reactor {
         let thread = std::thread::Builder::new().name(name);
         thread.spawn(move || {
             // Its queries are not to break a graph capture that another thread makes.
+            let stay = stay();
             if let Some(Err(error)) = driver.upgrade().map(|driver| driver.relax_capture()) {
                 contained(|| tracing::warn!(%error, "queries may disturb graph captures"));
             }
+            drop(stay);
             inbox.run();
         })?;
         Ok(())
@@ -170,8 +172,12 @@ impl Inbox {
     fn run(&self) {
         let _precise = PreciseSleeps::for_this_thread();
         let mut rounds = Rounds::default();
+        let mut incoming = Rounds::default();
         loop {
+            let stay = stay();
+            rounds.merge(std::mem::take(&mut incoming));
             rounds.look(Instant::now());
+            drop(stay);
             let next = rounds.next(Instant::now());
             let mut state = self.state.lock();
             if state.incoming.is_empty() && !state.closed {
@@ -185,9 +191,7 @@ impl Inbox {
             if state.closed {
                 return;
             }
-            let incoming = std::mem::take(&mut state.incoming);
-            drop(state);
-            rounds.merge(incoming);
+            incoming = std::mem::take(&mut state.incoming);
         }
     }
 }

@@ -9,6 +9,8 @@ mod dropped;
 mod early;
 mod errors;
 mod events;
+#[cfg(feature = "cuda")]
+mod exit;
 mod faults;
 #[cfg(feature = "cuda")]
 mod foreign_context;

@@ -8,13 +8,41 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A driver library whose functions answer a code and keep track of the current context (of one
-/// thread). It has two devices, of which only the first reaches the other; their primary context is
+/// thread). Unloading a module takes it 20 ms. It has two devices, of which only the first reaches the other; their primary context is
 /// 0x10, and every attribute of theirs is its own number.
 pub(crate) struct Stub {
     version: i32,
     /// Each function with what it answers.
     codes: Vec<(String, u32)>,
 }
+
+/// What the library's functions use. Once the process's exit has come to the library, a call of it
+/// ends the process by a signal.
+const PRELUDE: &str = r#"
+#![allow(non_snake_case, static_mut_refs)]
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+static mut STACK: Vec<usize> = Vec::new();
+static INITIALISED: std::sync::Once = std::sync::Once::new();
+static GONE: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" { fn atexit(function: extern "C" fn()) -> i32; }
+
+extern "C" fn go() {
+    GONE.store(true, SeqCst);
+    sleep(200); // who comes late is seen
+}
+
+fn stay() {
+    if GONE.load(SeqCst) {
+        std::process::abort();
+    }
+}
+
+fn sleep(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+"#;
 
 /// Whether there is a compiler to make one with.
 pub(crate) fn has_compiler() -> bool {
@@ -60,9 +88,7 @@ impl Stub {
     }
 
     fn source(&self) -> String {
-        let mut source = String::from(
-            "#![allow(non_snake_case, static_mut_refs)]\nstatic mut STACK: Vec<usize> = Vec::new();\n",
-        );
+        let mut source = PRELUDE.to_owned();
         for (symbol, code) in &self.codes {
             let version = self.version;
             let (params, body) = match &**symbol {
@@ -84,11 +110,13 @@ impl Stub {
                 "cuStreamCreateWithPriority" | "cuEventCreate" => {
                     ("", "if STACK.last() != Some(&0x10) { return 201; }".into())
                 }
+                "cuInit" => ("", "INITIALISED.call_once(|| { atexit(go); });".into()),
+                "cuModuleUnload" => ("", "sleep(20);".into()),
                 _ => ("", String::new()),
             };
             source += &format!(
                 "#[unsafe(no_mangle)] pub extern \"C\" fn {symbol}({params}) -> u32 {{ \
-                 #[allow(unused_unsafe)] unsafe {{ {body} }} {code} }}\n"
+                 #[allow(unused_unsafe)] unsafe {{ stay(); {body} stay(); }} {code} }}\n"
             );
         }
         source
