@@ -135,11 +135,11 @@ impl Reactor {
         let thread = std::thread::Builder::new().name(name);
         thread.spawn(move || {
             // Its queries are not to break a graph capture that another thread makes.
-            let stay = stay();
+            let inside = stay();
             if let Some(Err(error)) = driver.upgrade().map(|driver| driver.relax_capture()) {
                 contained(|| tracing::warn!(%error, "queries may disturb graph captures"));
             }
-            drop(stay);
+            drop(inside);
             inbox.run();
         })?;
         Ok(())
@@ -174,10 +174,10 @@ impl Inbox {
         let mut rounds = Rounds::default();
         let mut incoming = Rounds::default();
         loop {
-            let stay = stay();
+            let inside = stay();
             rounds.merge(std::mem::take(&mut incoming));
             rounds.look(Instant::now());
-            drop(stay);
+            drop(inside);
             let next = rounds.next(Instant::now());
             let mut state = self.state.lock();
             if state.incoming.is_empty() && !state.closed {
