@@ -48,9 +48,10 @@ rm -f "$out"/memcheck.json "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "
 # Tests that need a GPU are ignored elsewhere.
 # One after the other: they share the GPU, and one that makes a kernel run for half a second, or
 # fault, holds up those of other tests that measure time.
-# Left out are those about the source and its documents, which are not in the bundle.
+# Left out are those about the source and its documents, which are not in the bundle, and those that
+# compile a driver of their own.
 step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 \
-    --skip layers:: --skip documents::
+    --skip layers:: --skip documents:: --skip exit::
 step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 for example in async_launch stale engines overlap; do
     step "example-$example" 120 "./example/$example"

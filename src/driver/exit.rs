@@ -2,11 +2,11 @@
 //!
 //! Threads of this crate that nobody joins make their driver calls inside a [`Stay`]. The process's
 //! exit waits until nobody is inside, and lets nobody in again.
-#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA's driver goes"))]
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::Once;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,10 @@ thread_local! {
 /// While it lives, the process's exit waits.
 #[must_use = "the exit waits only while this lives"]
 #[derive(Debug)]
-pub(crate) struct Stay(());
+pub(crate) struct Stay {
+    /// `HERE` is of this thread.
+    this_thread: PhantomData<*mut ()>,
+}
 
 /// For a thread that nobody joins, around its driver calls. Does not return once the process is
 /// exiting.
@@ -46,35 +49,41 @@ pub(crate) fn stay() -> Stay {
         }
     }
     state.inside += 1;
-    let _ = HERE.try_with(|here| here.set(here.get() + 1));
-    Stay(())
+    HERE.set(HERE.get() + 1);
+    Stay { this_thread: PhantomData }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        STATE.lock().inside -= 1;
-        let _ = HERE.try_with(|here| here.set(here.get().saturating_sub(1)));
-        CHANGED.notify_one();
+        HERE.set(HERE.get() - 1);
+        let mut state = STATE.lock();
+        state.inside -= 1;
+        if state.exiting {
+            CHANGED.notify_one();
+        }
     }
 }
 
-/// Has the process's exit wait. Called once the driver library is initialised: what it registered
-/// itself for the exit then runs after this.
-pub(super) fn wait_at_exit() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the function may be called at any time, by the thread that ends the process. Where
-        // there is no room to register it, the exit does not wait.
-        unsafe { libc::atexit(at_exit) };
-    });
+/// Has the process's exit wait. Called when a device has been opened: what the library registered
+/// itself for the exit by then runs after this. May be called any number of times.
+pub(crate) fn wait_at_exit() {
+    PROCESS.store(std::process::id(), Relaxed);
+    // SAFETY: the function may be called at any time, by the thread that ends the process. Where
+    // there is no room to register it, the exit does not wait.
+    unsafe { libc::atexit(at_exit) };
 }
 
+/// Which process is waited for: a child of its by `fork` has none of its threads.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 extern "C" fn at_exit() {
-    let here = HERE.try_with(Cell::get).unwrap_or(0);
+    if PROCESS.load(Relaxed) != std::process::id() {
+        return;
+    }
     let deadline = Instant::now() + LONGEST;
     let mut state = STATE.lock();
     state.exiting = true;
-    while state.inside > here && Instant::now() < deadline {
+    while state.inside > HERE.get() && Instant::now() < deadline {
         state = CHANGED.wait_until(state, deadline);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) mod sim;
 pub(crate) use counted::Counted;
 pub use counted::DriverCalls;
 pub use error::DriverError;
-pub(crate) use exit::stay;
+pub(crate) use exit::{stay, wait_at_exit};
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
 

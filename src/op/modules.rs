@@ -5,7 +5,7 @@ use std::ffi::CString;
 use super::kernel::{KernelDecl, ModuleDecl, Registration};
 use super::ptx::{entries, param_sizes, version};
 use crate::device::{Device, FunctionTable, LoadedFunction};
-use crate::driver::{DriverError, FunctionHandle, ModuleHandle, PtxError};
+use crate::driver::{DriverError, FunctionHandle, ModuleHandle, PtxError, wait_at_exit};
 use crate::error::{Error, Result};
 use crate::foreign::contained;
 use crate::reactor::Reactor;
@@ -27,6 +27,10 @@ pub(crate) fn load_registered(device: &Device) -> Result<()> {
     }
     // A device is opened once.
     let _ = device.core().functions().set(table);
+    if !reactor.driver().info().simulated {
+        // The driver has loaded all of its parts by now.
+        wait_at_exit();
+    }
     reactor.announce();
     reactor.check()
 }

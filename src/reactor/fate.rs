@@ -1,10 +1,9 @@
 //! What becomes of a device that fails: who is told, and what of.
 
-use std::sync::Arc;
-use std::sync::Weak;
 use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
 
-use super::in_flight::{Named, Runs};
+use super::in_flight::{Named, Progress, Runs};
 use super::lane::Lane;
 use super::thread::Reactor;
 use super::waiters::wake_all;
@@ -21,6 +20,13 @@ pub(super) struct News {
     lanes: Vec<Arc<Lane>>,
     /// An error that may pass by itself.
     transient: Option<DriverError>,
+}
+
+/// A lane that was opened, and what outlives it.
+pub(super) struct OpenedLane {
+    pub(super) index: usize,
+    pub(super) lane: Weak<Lane>,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Reactor {
@@ -42,40 +48,30 @@ impl Reactor {
         if self.is_lost() {
             return;
         }
-        let lanes = self.open_lanes();
         let info = self.driver().info();
         let failure = Arc::new(DeviceFailure {
             device: self.options().device,
             ordinal: (!info.simulated).then_some(info.ordinal),
             cause,
             // An error that is not sticky is of the call that met it.
-            suspects: if cause.is_sticky() { self.suspects(&lanes, cause) } else { Vec::new() },
+            suspects: if cause.is_sticky() { self.suspects(cause) } else { Vec::new() },
         });
         // Before the lanes are listed that are to be told: who registers on one after its waiters
         // were taken out, or on one that is not listed, sees it.
         let first = self.failure.set(failure.clone()).is_ok();
-        let to_tell = self.open_lanes();
+        let lanes = self.open_lanes();
         let mut news = self.news.lock();
         if first {
             news.failure = Some(failure);
         }
-        // All of them, whoever was first: a lane is not to be dropped under the caller's locks.
+        // Whoever was first: a lane is not to be dropped under the caller's locks.
         news.lanes.extend(lanes);
-        news.lanes.extend(to_tell);
         drop(news);
         self.unannounced.store(true, Release);
     }
 
-    /// Remembers what is in flight on a lane that goes: it still runs, and can still fail.
-    pub(super) fn adopt(&self, lane: &Lane) {
-        let named = lane.named_in_flight();
-        if !named.is_empty() {
-            self.orphans.lock().push((lane.id().index(), named));
-        }
-    }
-
     fn open_lanes(&self) -> Vec<Arc<Lane>> {
-        self.lanes.lock().iter().filter_map(Weak::upgrade).collect()
+        self.lanes.lock().iter().filter_map(|opened| opened.lane.upgrade()).collect()
     }
 
     /// An error that may pass by itself, to be logged by the next [`Reactor::announce`].
@@ -113,18 +109,18 @@ impl Reactor {
         self.check().err().unwrap_or(Error::Refused { operation, cause })
     }
 
-    /// The operations that can have failed, the oldest of each lane first.
-    fn suspects(&self, lanes: &[Arc<Lane>], cause: DriverError) -> Vec<Suspect> {
+    /// The operations that can have failed, the oldest of each lane first: also on lanes that are
+    /// gone, since what was enqueued there still runs.
+    fn suspects(&self, cause: DriverError) -> Vec<Suspect> {
         let can_fail_so =
             |named: &Named| named.operation.runs() != Runs::CopyEngine || !cause.is_of_kernel();
-        let open = lanes.iter().map(|lane| (lane.id().index(), lane.named_in_flight()));
         let mut found = Vec::new();
-        for (stream, named) in open.chain(self.orphans.lock().iter().cloned()) {
-            let operations = named.into_iter().filter(can_fail_so).enumerate();
+        for OpenedLane { index, progress, .. } in &*self.lanes.lock() {
+            let operations = progress.in_flight().into_iter().filter(can_fail_so).enumerate();
             found.extend(operations.map(|(rank, Named { operation, number })| {
                 let (name, runs) = (operation.name(), operation.runs());
                 let is_kernel = runs == Runs::Kernel;
-                (rank, runs, Suspect { name, is_kernel, stream, number })
+                (rank, runs, Suspect { name, is_kernel, stream: *index, number })
             }));
         }
         found.sort_by_key(|(rank, runs, suspect)| (*rank, *runs, suspect.stream));

@@ -58,6 +58,28 @@ impl Operation {
     }
 }
 
+/// How far a lane is, and what is on it: what the report of a loss needs, shared with who makes it. A
+/// lane that goes leaves it behind, since its work still runs.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Every ticket up to here is known to be finished. Never above `recorded` of the lane.
+    pub(super) done: AtomicU64,
+    /// What the operations are called. Written under `submit` of the lane only.
+    pub(super) names: Names,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Progress { done: AtomicU64::new(0), names: Names::new() }
+    }
+
+    /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued
+    /// meanwhile may be in it or not.
+    pub(super) fn in_flight(&self) -> Vec<Named> {
+        self.names.after(self.done.load(Acquire))
+    }
+}
+
 /// The names of a lane's last operations that are work of the device's.
 #[derive(Debug)]
 pub(super) struct Names {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::backoff::{Estimate, next_look};
 use super::event_pool::EventRef;
 use super::frontier::Frontier;
-use super::in_flight::{Named, Names};
+use super::in_flight::Progress;
 use super::refusals::Refusals;
 use super::submit::Submit;
 use super::thread::Reactor;
@@ -69,17 +69,14 @@ pub(crate) struct Lane {
     stream: StreamHandle,
     /// The last ticket given out. Grows under `submit` only.
     pub(super) submitted: AtomicU64,
-    /// Every ticket up to here is known to be finished. Never above `recorded`.
-    pub(super) done: AtomicU64,
+    pub(super) progress: Arc<Progress>,
     /// How many of the tickets after `forgotten` take no place in the driver's queue. Changes under
     /// `submit` only.
     pub(super) uncounted: AtomicU64,
-    /// `done` as of the last `forget_finished`. Changes under `submit` only.
+    /// How far it was known to be done at the last `forget_finished`. Changes under `submit` only.
     pub(super) forgotten: AtomicU64,
     /// How many places in the queue the operation takes that was last refused for want of them.
     pub(super) wanted: AtomicU64,
-    /// What the operations are called. Written under `submit` only.
-    pub(super) names: Names,
     /// An event was recorded after every ticket up to here. Grows under `submit` only.
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
@@ -110,11 +107,10 @@ impl Lane {
             options,
             stream,
             submitted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
+            progress: Arc::new(Progress::new()),
             uncounted: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             wanted: AtomicU64::new(1),
-            names: Names::new(),
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
             record_wanted: AtomicBool::new(false),
@@ -166,13 +162,13 @@ impl Lane {
 
     /// Whether ticket `seq` is known to be finished. Asks nobody.
     pub(crate) fn is_done(&self, seq: u64) -> bool {
-        self.done.load(Acquire) >= seq
+        self.progress.done.load(Acquire) >= seq
     }
 
     /// Operations not known to be finished that take a place in the driver's queue.
     pub(crate) fn counted_in_flight(&self) -> u64 {
         let Some(mut submit) = self.submit.try_lock() else {
-            // Someone is enqueuing: as of the last time, without what has finished since.
+            // Someone is enqueuing: roughly, as of the last time.
             let known = self.forgotten.load(Relaxed) + self.uncounted.load(Relaxed);
             return self.submitted().saturating_sub(known);
         };
@@ -190,13 +186,7 @@ impl Lane {
 
     /// Tickets given out and not known to be finished, whether they name anything or not.
     pub(super) fn in_flight(&self) -> u64 {
-        self.submitted().saturating_sub(self.done.load(Acquire))
-    }
-
-    /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued
-    /// meanwhile may be in it or not.
-    pub(super) fn named_in_flight(&self) -> Vec<Named> {
-        self.names.after(self.done.load(Acquire))
+        self.submitted().saturating_sub(self.progress.done.load(Acquire))
     }
 
     /// A future of ticket `seq`, for one who was not given it by the submission.
@@ -218,9 +208,10 @@ impl Lane {
         if has_room(in_flight, wanted, limit) {
             return None;
         }
-        // Half a queue of room at once: one wake-up for many operations.
-        let oldest = self.done.load(Acquire) + 1;
-        Some(self.completion(self.submitted().saturating_sub(limit / 2).max(oldest)))
+        // Half a queue of room at once: one wake-up for many operations. Of no ticket that was not
+        // given out: all may have finished meanwhile.
+        let (submitted, oldest) = (self.submitted(), self.progress.done.load(Acquire) + 1);
+        Some(self.completion(submitted.saturating_sub(limit / 2).max(oldest).min(submitted)))
     }
 
     /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
@@ -373,7 +364,7 @@ impl fmt::Debug for Lane {
             .field("role", &self.options.role)
             .field("submitted", &self.submitted)
             .field("recorded", &self.recorded)
-            .field("done", &self.done)
+            .field("done", &self.progress.done)
             .finish_non_exhaustive()
     }
 }
@@ -384,11 +375,42 @@ impl Drop for Lane {
         if self.reactor.is_lost() {
             return; // it takes nothing back
         }
-        self.reactor.adopt(self);
         if let Err(cause) = self.driver().stream_destroy(stream) {
             let error = self.reactor.refused("destroying a stream", cause);
             self.reactor.hook().not_released(|| format!("stream {}", self.describe()), error);
             self.reactor.announce();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::driver::sim::{SimOptions, open};
+    use crate::reactor::{Held, OpKey, Operation, ReactorOptions, Recording};
+
+    #[test]
+    fn room_is_not_waited_for_where_all_has_finished_and_someone_is_enqueuing() {
+        const WORK: OpKey = OpKey::of(&Operation::kernel("work"));
+        let options =
+            ReactorOptions { device: 0, inline_spin: Duration::ZERO, hook: Default::default() };
+        let reactor = Reactor::new(open(SimOptions::new()).0, options);
+        let id = LaneId::new(0, 0);
+        let options = LaneOptions { id, role: StreamRole::Task, priority: 0, queue_limit: 2 };
+        let lane = Lane::open(&reactor, options).unwrap();
+        for _ in 0..2 {
+            let mut enqueue = lane.enqueue(WORK, 1).unwrap();
+            enqueue.take_ticket();
+            enqueue.finish(Recording::Lazy, Held::No);
+        }
+        assert_eq!(lane.counted_in_flight(), 2);
+        lane.request_record(2);
+        while !lane.probe(2) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let _enqueuing = lane.submit.lock();
+        let room = lane.room();
+        assert!(room.is_none_or(|room| room.is_finished().unwrap()), "it waits for what never was");
     }
 }

@@ -68,7 +68,7 @@ impl Lane {
         }
         drop(event);
         // At once: whoever meets a failure from here on knows that so much is finished.
-        self.done.fetch_max(reached, AcqRel);
+        self.progress.done.fetch_max(reached, AcqRel);
         // Recordings are taken out in this turn only, so an index stays what it is.
         let mut gallop = Gallop::new(index, self.frontier.lock().len());
         while let Some(next) = gallop.next() {
@@ -76,7 +76,7 @@ impl Lane {
             let finished = self.query(&event);
             if finished {
                 reached = at;
-                self.done.fetch_max(reached, AcqRel);
+                self.progress.done.fetch_max(reached, AcqRel);
             }
             gallop.answer(next, finished);
         }
@@ -98,7 +98,7 @@ impl Lane {
 
     /// Wakes everyone whose ticket is known to be finished.
     pub(super) fn wake_finished(&self) {
-        wake_all(self.take_waiters(self.done.load(Acquire)));
+        wake_all(self.take_waiters(self.progress.done.load(Acquire)));
     }
 
     fn query(&self, event: &EventRef) -> bool {

@@ -62,7 +62,7 @@ pub(crate) enum Held {
 #[derive(Debug, Default)]
 pub(crate) struct Submit {
     record_before_next: bool,
-    /// Operations enqueued since the last record.
+    /// Driver calls enqueued since the last record.
     pub(super) unrecorded: u64,
     pub(super) last_key: u32,
     /// Tickets of other lanes that this stream already waits for: all up to the number.
@@ -167,7 +167,7 @@ impl Lane {
         if in_flight + calls > self.options.queue_limit
             || in_flight >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
         {
-            let oldest = self.done.load(Relaxed) + 1;
+            let oldest = self.progress.done.load(Relaxed) + 1;
             self.request_record(oldest);
             self.probe(oldest);
         }
@@ -176,7 +176,7 @@ impl Lane {
     /// Brings the count of tickets that take no place in the queue up to date. How many do that are
     /// not known to be finished: both as of one moment, since others advance `done` meanwhile.
     pub(super) fn forget_finished(&self, submit: &mut Submit) -> u64 {
-        let done = self.done.load(Acquire);
+        let done = self.progress.done.load(Acquire);
         while submit.uncounted.front().is_some_and(|seq| *seq <= done) {
             submit.uncounted.pop_front();
         }
@@ -215,7 +215,7 @@ impl<'l> Enqueue<'l> {
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         let lane = self.lane.0;
         if self.names_work() {
-            lane.names.set(self.seq, self.op.operation);
+            lane.progress.names.set(self.seq, self.op.operation);
         }
         lane.submitted.store(self.seq, Release);
         self.ticket()
@@ -233,15 +233,15 @@ impl<'l> Enqueue<'l> {
     /// The operation was refused: its tickets name nothing and take no place in the driver's queue.
     pub(crate) fn withdraw(&mut self) {
         if self.names_work() {
-            self.lane.0.names.withdraw();
+            self.lane.0.progress.names.withdraw();
         }
         self.uncount(self.calls);
     }
 
     /// Only the first `made` calls of the operation were taken.
     pub(crate) fn withdraw_rest(&mut self, made: u64) {
-        self.lane.0.names.keep();
-        self.submit.unrecorded += 1;
+        self.lane.0.progress.names.keep();
+        self.submit.unrecorded += made;
         self.uncount(self.calls - made);
     }
 
@@ -286,7 +286,7 @@ impl<'l> Enqueue<'l> {
         let (lane, names_work) = (self.lane.0, self.names_work());
         let submit = &mut self.submit;
         submit.last_key = self.op.key;
-        submit.unrecorded += 1;
+        submit.unrecorded += self.calls;
         submit.record_before_next = recording == Recording::BeforeNext;
         if recording == Recording::Now
             && let Err(error) = lane.record_locked(submit)
@@ -296,7 +296,7 @@ impl<'l> Enqueue<'l> {
             lane.note_refusal(&lane.records, error);
         }
         if names_work {
-            lane.names.keep();
+            lane.progress.names.keep();
         }
         if held == Held::Yes {
             lane.tail_held.store(self.seq, Release);

@@ -1,13 +1,12 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::event_pool::EventPool;
-use super::fate::News;
+use super::fate::{News, OpenedLane};
 use super::hook::ErrorHook;
-use super::in_flight::Named;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
 use crate::driver::{Driver, DriverResult, stay};
@@ -42,9 +41,7 @@ pub(crate) struct Reactor {
     /// Leaf lock.
     pub(super) news: Mutex<News>,
     /// All lanes ever opened. Leaf lock.
-    pub(super) lanes: Mutex<Vec<Weak<Lane>>>,
-    /// What was in flight on lanes that are gone, by their numbers. Leaf lock.
-    pub(super) orphans: Mutex<Vec<(usize, Vec<Named>)>>,
+    pub(super) lanes: Mutex<Vec<OpenedLane>>,
     inbox: Arc<Inbox>,
 }
 
@@ -77,7 +74,6 @@ impl Reactor {
             unannounced: AtomicBool::new(false),
             news: Mutex::default(),
             lanes: Mutex::new(Vec::new()),
-            orphans: Mutex::new(Vec::new()),
             inbox: Arc::default(),
         })
     }
@@ -104,9 +100,8 @@ impl Reactor {
     }
 
     pub(super) fn register(&self, lane: &Arc<Lane>) {
-        let mut lanes = self.lanes.lock();
-        lanes.retain(|lane| lane.strong_count() > 0);
-        lanes.push(Arc::downgrade(lane));
+        let (index, progress) = (lane.id().index(), lane.progress.clone());
+        self.lanes.lock().push(OpenedLane { index, lane: Arc::downgrade(lane), progress });
     }
 
     /// Has the thread look after a lane on which ticket `seq` is waited for. It is woken only if

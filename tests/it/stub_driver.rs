@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A driver library whose functions answer a code and keep track of the current context (of one
-/// thread). Unloading a module takes it 20 ms. It has two devices, of which only the first reaches the other; their primary context is
-/// 0x10, and every attribute of theirs is its own number.
+/// thread). It has two devices, of which only the first reaches the other; their primary context is
+/// 0x10, and every attribute of theirs is its own number. Unloading a module takes it 20 ms.
 pub(crate) struct Stub {
     version: i32,
     /// Each function with what it answers.

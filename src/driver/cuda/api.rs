@@ -15,7 +15,6 @@ use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfun
 use cudarc::driver::sys::{CUmemoryPool, CUmodule, CUstream};
 
 use super::Unavailable;
-use crate::driver::exit::wait_at_exit;
 use crate::driver::{DriverError, DriverResult};
 
 /// CUDA 12.0, the oldest driver this crate works with.
@@ -156,7 +155,6 @@ impl Api {
         let api = Self::loaded()?;
         // SAFETY: takes no pointers and may be called any number of times, from any thread.
         unsafe { api.cuInit(0) }?;
-        wait_at_exit();
         Ok(api)
     }
 

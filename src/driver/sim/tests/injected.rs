@@ -245,11 +245,14 @@ fn a_caller_blocked_by_a_full_queue_hears_of_the_failure_at_once() {
     let (open, gate) = mpsc::channel();
     let (gate, opened) = (Arc::new(Mutex::new(gate)), Arc::new(AtomicUsize::new(0)));
     let counter = opened.clone();
+    let (running, runs) = mpsc::channel();
     b.launch(&s, move |_| {
+        running.send(()).unwrap();
         let in_time = gate.lock().unwrap().recv_timeout(Duration::from_secs(60)).is_ok();
         counter.fetch_add(usize::from(in_time), SeqCst);
         Ok(())
     });
+    runs.recv().unwrap();
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| b.try_fill(fill_of(x, 2), &s));
         while b.sim.blocked_calls() == 0 {
