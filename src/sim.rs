@@ -38,8 +38,8 @@
 //! What a program makes of a driver that refuses, or of a device that fails, is tried with a
 //! [`Fault`]. A test that passed has no [`violations`](Simulator::violations).
 
-pub use crate::driver::DevicePtr;
 pub use crate::driver::sim::{
-    CostModel, Fault, Injected, Schedule, SimCall, SimEngine, SimOp, SimOpKind, SimOptions,
-    SimSpan, Simulator, Violation,
+    CostModel, Fault, Injected, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan,
+    Simulator, Violation,
 };
+pub use crate::driver::{DevicePtr, DriverCall};

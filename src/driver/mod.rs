@@ -24,9 +24,11 @@
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+mod call;
 mod counted;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -34,6 +36,7 @@ mod error;
 mod exit;
 pub(crate) mod sim;
 
+pub use call::DriverCall;
 pub(crate) use counted::Counted;
 pub use counted::DriverCalls;
 pub use error::DriverError;
@@ -193,6 +196,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) cost: KernelCost,
     /// Captures the twin; called by simulators only, and only during the call.
     pub(crate) twin: Option<&'a dyn Fn() -> TwinJob>,
+    /// On a simulated device, the gate that it waits at: see `Simulator::gate`. On a GPU the kernel
+    /// itself waits, and this is not looked at.
+    pub(crate) gate: Option<u64>,
 }
 
 /// A fill of `rows` rows, `pitch` bytes apart, of `columns` units of `unit` bytes each
@@ -210,10 +216,26 @@ pub(crate) struct Fill {
     pub(crate) pitch: usize,
 }
 
+/// What the library tells of itself that no call of the driver shows. The devices take no notice of
+/// it; what watches their calls does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fact {
+    /// Device memory of [`Driver::alloc`] was made for a user at that place of the program.
+    DeviceMemory { ptr: DevicePtr, made_at: &'static Location<'static> },
+    /// Page-locked memory is a user's from here on, until it is told of again; the last owner's
+    /// accesses are all finished.
+    HostMemory { ptr: NonNull<u8>, bytes: usize, made_at: &'static Location<'static> },
+    /// The host reads or writes page-locked memory from here on.
+    HostAccess { ptr: NonNull<u8>, bytes: usize, writes: bool },
+}
+
 /// One device behind the seam. See the module's docs for what all methods hold to.
 #[allow(unsafe_code)] // Declares unsafe methods; calls none.
 pub(crate) trait Driver: Send + Sync + 'static {
     fn info(&self) -> &DeviceInfo;
+
+    /// Nothing, but for who watches.
+    fn tell(&self, _fact: Fact) {}
 
     /// `cuStreamCreateWithPriority`, non-blocking flag. May wait for running kernels now and then.
     fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle>;

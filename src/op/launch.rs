@@ -147,6 +147,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         accesses: &accesses,
         cost: call.cost,
         twin: call.twin,
+        gate: None,
     };
     let key = (kernel.number() as u32) << 20 ^ grid[0] ^ grid[1] << 8 ^ grid[2] << 16;
     let op = OpKey { operation: &kernel.operation, key };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use headwater::sim::{Fault, Schedule, SimCall, SimOptions};
+use headwater::sim::{DriverCall, Fault, Schedule, SimOptions};
 use headwater::{Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, Result};
 
 use crate::common::{
@@ -82,7 +82,7 @@ fn buffer(device: &Device) -> DeviceBuffer<u32> {
 }
 
 /// A device whose next call of that kind is refused.
-fn refusing(call: SimCall, code: u32) -> Device {
+fn refusing(call: DriverCall, code: u32) -> Device {
     let device = eager();
     device.current_stream(); // whatever that takes
     sim(&device).inject(Fault::of_call(call, code));
@@ -212,7 +212,7 @@ fn all() -> Result<Vec<Told>> {
         "at most 1152921504606846975",
         device.alloc::<u64>(usize::MAX).map(drop),
     );
-    sim(&device).inject(Fault::of_call(SimCall::HostAlloc, DriverError::OUT_OF_MEMORY));
+    sim(&device).inject(Fault::of_call(DriverCall::HostAlloc, DriverError::OUT_OF_MEMORY));
     put(
         "more pinned memory than there is",
         "1073741824 bytes",
@@ -254,21 +254,21 @@ fn all() -> Result<Vec<Told>> {
         increment(&mut x).map(drop),
     );
 
-    let fault = Fault::of_call(SimCall::ModuleLoad, UNSUPPORTED_PTX_VERSION).always();
+    let fault = Fault::of_call(DriverCall::ModuleLoad, UNSUPPORTED_PTX_VERSION).always();
     let device = simulated(SimOptions::new().fault(fault));
     put(
         "PTX that the driver calls new",
         "of version 8.0",
         increment(&mut device.zeros(64)?).map(drop),
     );
-    let device = refusing(SimCall::Launch, INVALID_VALUE);
+    let device = refusing(DriverCall::Launch, INVALID_VALUE);
     put(
         "a launch that the driver refuses",
         "increment, of which nothing was done: cuLaunchKernel",
         increment(&mut device.zeros(64)?).map(drop),
     );
     let mut pairs = device.alloc::<[u32; 2]>(64)?;
-    sim(&device).inject(Fault::of_call(SimCall::Fill, INVALID_VALUE).after(1));
+    sim(&device).inject(Fault::of_call(DriverCall::Fill, INVALID_VALUE).after(1));
     put("a fill of which the driver refuses half", "write it again", pairs.fill([1, 2]).map(drop));
     let mut x = buffer(&device);
     put("a kernel that faults", "kernel `fail` on stream", wait(fail(&mut x)?));
@@ -278,7 +278,7 @@ fn all() -> Result<Vec<Told>> {
         builder.on_error(move |error| drop(sender.send(error.clone())))
     });
     let x = device.zeros::<u32>(64)?;
-    sim(&device).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    sim(&device).inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));
     drop(x);
     put(
         "memory that the driver does not take back",

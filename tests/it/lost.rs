@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Violation};
+use headwater::sim::{DriverCall, Fault, Schedule, SimOptions, Violation};
 use headwater::{Device, DeviceBuffer, DriverError, Error, Result, block_on};
 
 use crate::common::{
@@ -274,7 +274,8 @@ fn nothing_is_enqueued_on_a_device_that_was_given_up() -> Result<()> {
     let mut y = device_buffer(&device, &[0u32; 64]);
     let unrecorded = b.in_scope(|| increment(&mut y))?;
     let done = a.in_scope(|| increment(&mut x))?;
-    sim(&device).inject(Fault::of_call(SimCall::EventQuery, DriverError::INVALID_VALUE).always());
+    sim(&device)
+        .inject(Fault::of_call(DriverCall::EventQuery, DriverError::INVALID_VALUE).always());
     failure_of(wait(done));
     let before = device.driver_calls().expect("counted");
     assert!(is_lost(&b.in_scope(|| y.fill(1))));
@@ -293,7 +294,7 @@ fn what_was_read_before_stays_readable_where_a_refusal_tells_of_the_loss() -> Re
         let copied = x.copy_to(&mut pinned)?;
         sim(&device).step();
         wait(copied)?;
-        let fault = Fault::of_call(SimCall::CopyD2H, DriverError::LAUNCH_FAILED);
+        let fault = Fault::of_call(DriverCall::CopyD2H, DriverError::LAUNCH_FAILED);
         sim(&device).inject(if takes_effect { fault.taking_effect() } else { fault });
         assert!(matches!(x.copy_to(&mut pinned), Err(Error::DeviceLost(_))));
         assert_eq!(*pinned.try_read()?, [3; 64]);

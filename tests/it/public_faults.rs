@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use headwater::sim::{Fault, SimCall};
+use headwater::sim::{DriverCall, Fault};
 use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, Result, block_on};
 
 use crate::common::{
@@ -204,9 +204,9 @@ fn an_earlier_error_ends_no_wait_and_frees_no_host_memory_under_its_copy() -> Re
     let copied = x.copy_to(&mut target)?;
     let copy = last_op(sim).id;
     // One error for a caller, one that is only to be logged.
-    sim.inject(Fault::of_call(SimCall::Launch, INVALID_VALUE));
+    sim.inject(Fault::of_call(DriverCall::Launch, INVALID_VALUE));
     assert!(matches!(increment(&mut x), Err(Error::Refused { .. })));
-    sim.inject(Fault::of_call(SimCall::EventQuery, INVALID_VALUE));
+    sim.inject(Fault::of_call(DriverCall::EventQuery, INVALID_VALUE));
     let mut downloading = x.to_vec();
     {
         let mut reading = target.read();

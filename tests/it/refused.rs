@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use headwater::sim::{Fault, Injected, Schedule, SimCall, SimOptions, Simulator};
+use headwater::sim::{DriverCall, Fault, Injected, Schedule, SimOptions, Simulator};
 use headwater::{
     Device, DeviceBuffer, DriverError, Elapsed, Error, HostBuffer, Result, Stream, StreamRole,
     block_on,
@@ -33,7 +33,7 @@ struct Refusing {
 
 impl Refusing {
     /// The call that was refused, once that has happened.
-    fn refused(&self) -> Option<SimCall> {
+    fn refused(&self) -> Option<DriverCall> {
         refused(&self.sim)
     }
 
@@ -72,7 +72,7 @@ impl Refusing {
     }
 }
 
-fn refused(sim: &Simulator) -> Option<SimCall> {
+fn refused(sim: &Simulator) -> Option<DriverCall> {
     sim.injected().first().map(|injected| match injected {
         Injected::Call { call, .. } => *call,
         other => panic!("{other:?}"),
@@ -89,8 +89,8 @@ fn assert_refusal(error: &Error) {
 }
 
 /// The library asks again by itself, or the event is recorded when someone needs it.
-fn assert_passed_over(call: SimCall) {
-    use SimCall::{EventCreate, EventQuery, EventRecord, RelaxCapture};
+fn assert_passed_over(call: DriverCall) {
+    use DriverCall::{EventCreate, EventQuery, EventRecord, RelaxCapture};
     let passed_over = [EventCreate, EventQuery, EventRecord, RelaxCapture].contains(&call);
     assert!(passed_over, "{call:?} was refused and nobody was told");
 }
@@ -105,13 +105,13 @@ fn alive(sim: &Simulator) -> u64 {
 /// `calls` are some of those. The calls that open the device are not among them.
 ///
 /// Kind by kind: how often an event is asked for is a matter of time, and says nothing of the others.
-fn with_each_call_refused(calls: &[SimCall], program: fn(&Refusing)) {
+fn with_each_call_refused(calls: &[DriverCall], program: fn(&Refusing)) {
     for (schedule, code) in [
         (Schedule::Stepped, NOT_SUPPORTED),
         (Schedule::Stepped, OUT_OF_MEMORY),
         (Schedule::Eager, NOT_SUPPORTED),
     ] {
-        for call in SimCall::ALL {
+        for call in DriverCall::ALL {
             let run = move |after| {
                 let fault = Fault::of_call(*call, code).after(after);
                 watched(move || run_refusing(program, schedule, fault))
@@ -123,7 +123,7 @@ fn with_each_call_refused(calls: &[SimCall], program: fn(&Refusing)) {
 }
 
 /// The call that was refused; `None` where the fault struck none.
-fn run_refusing(program: fn(&Refusing), schedule: Schedule, fault: Fault) -> Option<SimCall> {
+fn run_refusing(program: fn(&Refusing), schedule: Schedule, fault: Fault) -> Option<DriverCall> {
     // The hook works on the device and waits for it, which takes that it is called under no lock.
     let within = Arc::new(Mutex::new(None::<Device>));
     let hook = within.clone();
@@ -150,15 +150,19 @@ fn run_refusing(program: fn(&Refusing), schedule: Schedule, fault: Fault) -> Opt
         false => assert_eq!(live, 0, "{was_refused:?} was refused, and memory is left"),
         // By design: it is safe to keep, and nobody could be told.
         true if live > 0 => {
-            let needed =
-                [SimCall::Free, SimCall::StreamWait, SimCall::EventRecord, SimCall::EventCreate];
+            let needed = [
+                DriverCall::Free,
+                DriverCall::StreamWait,
+                DriverCall::EventRecord,
+                DriverCall::EventCreate,
+            ];
             assert!(was_refused.is_some_and(|call| needed.contains(&call)), "{was_refused:?}");
         }
         true => {}
     }
     let Refusing { device, sim, .. } = r;
     drop(device);
-    let kept = u64::from(was_refused == Some(SimCall::EventDestroy));
+    let kept = u64::from(was_refused == Some(DriverCall::EventDestroy));
     until("the device is closed", || alive(&sim) == kept);
     was_refused
 }
@@ -176,17 +180,17 @@ fn counting_from(from: u32) -> Vec<u32> {
 #[test]
 fn copies_and_kernels_on_two_streams() {
     let calls = &[
-        SimCall::HostAlloc,
-        SimCall::Alloc,
-        SimCall::Fill,
-        SimCall::CopyH2D,
-        SimCall::CopyD2H,
-        SimCall::CopyD2D,
-        SimCall::Launch,
-        SimCall::EventRecord,
-        SimCall::EventQuery,
-        SimCall::StreamWait,
-        SimCall::Free,
+        DriverCall::HostAlloc,
+        DriverCall::Alloc,
+        DriverCall::Fill,
+        DriverCall::CopyH2D,
+        DriverCall::CopyD2H,
+        DriverCall::CopyD2D,
+        DriverCall::Launch,
+        DriverCall::EventRecord,
+        DriverCall::EventQuery,
+        DriverCall::StreamWait,
+        DriverCall::Free,
     ];
     with_each_call_refused(calls, |r| {
         let (a, b) = (r.device.stream(), r.device.stream());
@@ -217,7 +221,7 @@ fn copies_and_kernels_on_two_streams() {
 
 #[test]
 fn a_launch_that_waits_for_two_streams() {
-    let calls = &[SimCall::Launch, SimCall::StreamWait, SimCall::EventRecord];
+    let calls = &[DriverCall::Launch, DriverCall::StreamWait, DriverCall::EventRecord];
     with_each_call_refused(calls, |r| {
         let streams: Vec<_> = (0..3).map(|_| r.device.stream()).collect();
         let on = |i: usize| {
@@ -239,8 +243,13 @@ fn a_launch_that_waits_for_two_streams() {
 
 #[test]
 fn uploads_and_downloads() {
-    let calls =
-        &[SimCall::CopyH2D, SimCall::CopyD2H, SimCall::Alloc, SimCall::HostAlloc, SimCall::Free];
+    let calls = &[
+        DriverCall::CopyH2D,
+        DriverCall::CopyD2H,
+        DriverCall::Alloc,
+        DriverCall::HostAlloc,
+        DriverCall::Free,
+    ];
     with_each_call_refused(calls, |r| {
         for round in 0..3 {
             let buffer = r.again(|| {
@@ -261,8 +270,12 @@ fn uploads_and_downloads() {
 
 #[test]
 fn events_and_the_time_between_them() {
-    let calls =
-        &[SimCall::EventCreate, SimCall::EventRecord, SimCall::EventElapsed, SimCall::StreamWait];
+    let calls = &[
+        DriverCall::EventCreate,
+        DriverCall::EventRecord,
+        DriverCall::EventElapsed,
+        DriverCall::StreamWait,
+    ];
     with_each_call_refused(calls, |r| {
         let (a, b) = (r.device.stream(), r.device.stream());
         let mut x = r.again(|| a.in_scope(|| r.device.zeros::<u32>(LEN)));
@@ -286,7 +299,7 @@ fn events_and_the_time_between_them() {
 
 #[test]
 fn many_operations_that_nobody_waits_for() {
-    let calls = &[SimCall::Launch, SimCall::EventRecord];
+    let calls = &[DriverCall::Launch, DriverCall::EventRecord];
     with_each_call_refused(calls, |r| {
         let stream = r.device.stream();
         let mut x = r.again(|| stream.in_scope(|| r.device.zeros::<u32>(LEN)));
@@ -307,7 +320,7 @@ fn many_operations_that_nobody_waits_for() {
 #[test]
 fn a_fill_of_which_only_some_calls_were_taken_leaves_the_buffer_undefined() {
     type Wide = [u32; 3];
-    let calls = &[SimCall::Fill, SimCall::StreamWait];
+    let calls = &[DriverCall::Fill, DriverCall::StreamWait];
     with_each_call_refused(calls, |r| {
         let calls = || r.device.driver_calls().unwrap().fills;
         let read = |buffer: &DeviceBuffer<Wide>| {
@@ -357,7 +370,7 @@ fn open_and_close(single_stream: bool, code: u32, after: u64) -> (Simulator, boo
 
 #[test]
 fn a_device_that_could_not_be_opened_leaves_nothing_behind_and_one_that_was_closes() {
-    use SimCall::{EventDestroy, HostFree, ModuleUnload, StreamDestroy};
+    use DriverCall::{EventDestroy, HostFree, ModuleUnload, StreamDestroy};
     for single_stream in [true, false] {
         let mut were_refused = Vec::new();
         let mut not_opened = 0;
@@ -377,8 +390,8 @@ fn a_device_that_could_not_be_opened_leaves_nothing_behind_and_one_that_was_clos
                 None => break,
             }
         }
-        let events = were_refused.iter().filter(|call| **call == SimCall::EventCreate).count();
-        let streams = were_refused.iter().filter(|call| **call == SimCall::StreamCreate).count();
+        let events = were_refused.iter().filter(|call| **call == DriverCall::EventCreate).count();
+        let streams = were_refused.iter().filter(|call| **call == DriverCall::StreamCreate).count();
         assert_eq!(not_opened, events + streams);
         for call in [EventDestroy, HostFree, ModuleUnload, StreamDestroy] {
             assert!(were_refused.contains(&call), "no {call:?} among {were_refused:?}");
@@ -441,7 +454,7 @@ fn a_loss_told_by_any_call_is_told_to_the_program_and_hangs_nobody() {
 
 #[test]
 fn a_module_that_is_refused_leaves_only_its_own_kernels_without_a_function() {
-    let fault = Fault::of_call(SimCall::ModuleLoad, NOT_SUPPORTED).always();
+    let fault = Fault::of_call(DriverCall::ModuleLoad, NOT_SUPPORTED).always();
     let device = simulated(SimOptions::new().fault(fault));
     let mut x = device.zeros::<u32>(LEN).unwrap();
     assert!(increment(&mut x).is_err());

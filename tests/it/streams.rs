@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use futures::future::join;
-use headwater::sim::{Fault, SimCall, SimSpan};
+use headwater::sim::{DriverCall, Fault, SimSpan};
 use headwater::{
     Device, DeviceBuffer, DriverError, Priority, Result, Stream, StreamOptions, StreamRole,
 };
@@ -436,7 +436,7 @@ fn the_idle_stream_is_lent(on_the_one: impl FnOnce(&Device) -> Result<()>) -> Re
 fn a_stream_on_which_a_call_was_refused_is_idle() -> Result<()> {
     the_idle_stream_is_lent(|device| {
         let mut x = device.alloc::<u32>(64)?;
-        sim(device).inject(Fault::of_call(SimCall::Fill, DriverError::INVALID_VALUE));
+        sim(device).inject(Fault::of_call(DriverCall::Fill, DriverError::INVALID_VALUE));
         assert!(x.fill(1).is_err());
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! Which operation made the device fail? It is named where there is only one that can have, and is
 //! always among those that are listed.
 
-use headwater::sim::{Fault, Schedule, SimCall, SimOpKind, SimOptions};
+use headwater::sim::{DriverCall, Fault, Schedule, SimOpKind, SimOptions};
 use headwater::{DeviceFailure, DriverError, Error, Result};
 
 use crate::common::{
@@ -75,7 +75,7 @@ fn the_call_that_is_told_of_a_failure_is_not_taken_for_its_cause() -> Result<()>
         if in_flight {
             device.stream().in_scope(|| increment(&mut x))?;
         }
-        sim(&device).inject(Fault::of_call(SimCall::Launch, LAUNCH_FAILED));
+        sim(&device).inject(Fault::of_call(DriverCall::Launch, LAUNCH_FAILED));
         let failure = failure_of(copy_u32(&x, &mut y));
         let named = failure.suspects.iter().map(|suspect| suspect.name);
         assert_eq!(named.collect::<Vec<_>>(), ["increment"][..usize::from(in_flight)]);
@@ -109,9 +109,9 @@ fn an_allocation_is_no_suspect_nor_is_a_call_that_was_refused() -> Result<()> {
     let mut x = device_buffer(&device, &[0u32; 64]);
     let stream = device.stream();
     let filled = stream.in_scope(|| x.fill(1))?;
-    sim(&device).inject(Fault::of_call(SimCall::Alloc, DriverError::OUT_OF_MEMORY));
+    sim(&device).inject(Fault::of_call(DriverCall::Alloc, DriverError::OUT_OF_MEMORY));
     assert!(stream.in_scope(|| device.alloc::<u32>(64)).is_err());
-    sim(&device).inject(Fault::of_call(SimCall::Launch, DriverError::INVALID_VALUE));
+    sim(&device).inject(Fault::of_call(DriverCall::Launch, DriverError::INVALID_VALUE));
     assert!(stream.in_scope(|| increment(&mut x)).is_err());
     sim(&device).fail(DriverError::ECC_UNCORRECTABLE);
     let failure = failure_of(wait(filled));
@@ -163,7 +163,8 @@ fn what_a_query_said_is_finished_is_no_suspect() -> Result<()> {
     drop(stream.synchronize());
     sim(&device).step();
     // The first query finds the first finished; then the kernel faults; the second query tells.
-    sim(&device).inject(Fault::of_call(SimCall::EventQuery, DriverError::LAUNCH_FAILED).after(1));
+    sim(&device)
+        .inject(Fault::of_call(DriverCall::EventQuery, DriverError::LAUNCH_FAILED).after(1));
     let first_is = first.is_finished();
     let failure = failure_of(wait(second));
     assert_eq!(names(&failure), [("fail", 2)], "first: {first_is:?}; {failure}");
@@ -203,7 +204,7 @@ fn the_number_of_an_operation_is_its_place_among_those_of_its_stream() -> Result
     let mut x = device_buffer(&device, &[0u32; 64]);
     let stream = device.stream();
     stream.in_scope(|| w.fill([1, 2, 3]))?; // 1
-    sim(&device).inject(Fault::of_call(SimCall::Launch, DriverError::INVALID_VALUE));
+    sim(&device).inject(Fault::of_call(DriverCall::Launch, DriverError::INVALID_VALUE));
     assert!(stream.in_scope(|| increment(&mut x)).is_err()); // enqueued nothing
     let failing = stream.in_scope(|| fail(&mut x))?; // 2
     sim(&device).run_all();
@@ -217,7 +218,7 @@ fn what_is_in_flight_is_listed_after_its_stream_and_device_are_gone() -> Result<
     // Without modules there is nothing to close a device for.
     let options = SimOptions::new()
         .schedule(Schedule::Stepped)
-        .fault(Fault::of_call(SimCall::ModuleLoad, DriverError::NOT_SUPPORTED).always());
+        .fault(Fault::of_call(DriverCall::ModuleLoad, DriverError::NOT_SUPPORTED).always());
     let device = simulated(options);
     let sim = sim(&device).clone();
     let (a, b) = (device.stream(), device.stream());

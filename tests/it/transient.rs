@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use headwater::sim::{Fault, SimCall};
+use headwater::sim::{DriverCall, Fault};
 use headwater::{DriverError, Error, Result, block_on};
 
 use crate::common::{
@@ -16,7 +16,7 @@ const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
 const OUT_OF_MEMORY: u32 = DriverError::OUT_OF_MEMORY;
 const CAPTURE_UNSUPPORTED: u32 = DriverError::STREAM_CAPTURE_UNSUPPORTED;
 
-fn refused(call: SimCall) -> Fault {
+fn refused(call: DriverCall) -> Fault {
     Fault::of_call(call, INVALID_VALUE)
 }
 
@@ -28,11 +28,11 @@ fn a_query_that_fails_once_is_made_again() -> Result<()> {
             let sim = sim(&device).clone();
             let mut x = device_buffer(&device, &[0u32; 64]);
             let done = increment(&mut x)?;
-            sim.inject(refused(SimCall::EventQuery));
+            sim.inject(refused(DriverCall::EventQuery));
             assert!(!done.is_finished()?, "a query that failed says nothing");
             assert_eq!(sim.injected().len(), 1);
             // And under one who waits.
-            sim.inject(refused(SimCall::EventQuery));
+            sim.inject(refused(DriverCall::EventQuery));
             let stepper = std::thread::spawn({
                 let sim = sim.clone();
                 move || {
@@ -62,7 +62,7 @@ fn a_launch_stands_whose_record_failed() -> Result<()> {
         // Two streams use it at a time: from now on every operation on it is recorded at once.
         device.stream().in_scope(|| increment(&mut x))?;
         device.stream().in_scope(|| increment(&mut x))?;
-        sim.inject(refused(SimCall::EventRecord));
+        sim.inject(refused(DriverCall::EventRecord));
         let done = device.stream().in_scope(|| increment(&mut x))?;
         let third = last_op(sim).id;
         assert_eq!(sim.injected().len(), 1, "no record was made");
@@ -85,7 +85,7 @@ fn one_who_cannot_be_ordered_is_refused_and_may_come_again() -> Result<()> {
     let sim = sim(&device);
     let mut x = device_buffer(&device, &[0u32; 64]);
     let mut y = device.alloc::<u32>(64)?;
-    for call in [SimCall::EventRecord, SimCall::StreamWait] {
+    for call in [DriverCall::EventRecord, DriverCall::StreamWait] {
         let (a, b) = (device.stream(), device.stream());
         a.in_scope(|| increment(&mut x))?;
         let pending = sim.pending();
@@ -104,7 +104,7 @@ fn one_who_cannot_be_ordered_is_refused_and_may_come_again() -> Result<()> {
 #[test]
 fn a_wait_lasts_as_long_as_trouble_that_is_sure_to_pass() -> Result<()> {
     for code in [OUT_OF_MEMORY, CAPTURE_UNSUPPORTED] {
-        for call in [SimCall::EventRecord, SimCall::EventQuery] {
+        for call in [DriverCall::EventRecord, DriverCall::EventQuery] {
             let device = stepped();
             let sim = sim(&device);
             let mut x = device_buffer(&device, &[0u32; 64]);
@@ -125,7 +125,7 @@ fn a_wait_lasts_as_long_as_trouble_that_is_sure_to_pass() -> Result<()> {
 
 #[test]
 fn a_driver_that_refuses_for_good_ends_the_wait() -> Result<()> {
-    for call in [SimCall::EventRecord, SimCall::EventQuery] {
+    for call in [DriverCall::EventRecord, DriverCall::EventQuery] {
         let device = stepped();
         let mut x = device_buffer(&device, &[0u32; 64]);
         let done = increment(&mut x)?;
@@ -145,7 +145,7 @@ fn records_that_fail_now_and_then_do_not_lose_the_device() -> Result<()> {
     streams[0].in_scope(|| increment(&mut x))?;
     streams[1].in_scope(|| increment(&mut x))?;
     for round in 0..40 {
-        sim(&device).inject(Fault::of_call(SimCall::EventRecord, INVALID_VALUE));
+        sim(&device).inject(Fault::of_call(DriverCall::EventRecord, INVALID_VALUE));
         let failed = streams[1].in_scope(|| increment(&mut x)).map(drop);
         assert!(failed.is_ok(), "round {round}: {}", failed.unwrap_err());
         std::thread::sleep(Duration::from_micros(200)); // a moment alone is forgiven
@@ -161,8 +161,8 @@ fn a_lack_of_memory_does_not_count_against_the_device() -> Result<()> {
     let device = stepped();
     let mut x = device_buffer(&device, &[0u32; 64]);
     let mut done = increment(&mut x)?;
-    sim(&device).inject(Fault::of_call(SimCall::EventQuery, OUT_OF_MEMORY).times(40));
-    sim(&device).inject(Fault::of_call(SimCall::EventQuery, INVALID_VALUE).after(40));
+    sim(&device).inject(Fault::of_call(DriverCall::EventQuery, OUT_OF_MEMORY).times(40));
+    sim(&device).inject(Fault::of_call(DriverCall::EventQuery, INVALID_VALUE).after(40));
     assert!(poll_once(&mut done).is_pending());
     until("all have struck", || sim(&device).injected().len() == 41);
     assert!(poll_once(&mut done).is_pending());
@@ -181,7 +181,7 @@ fn a_record_of_shared_memory_that_failed_is_made_before_the_next_operation() -> 
     let (a, b) = (device.stream(), device.stream());
     a.in_scope(|| increment(&mut x))?;
     b.in_scope(|| increment(&mut x))?; // shared from here on
-    sim(&device).inject(Fault::of_call(SimCall::EventRecord, INVALID_VALUE));
+    sim(&device).inject(Fault::of_call(DriverCall::EventRecord, INVALID_VALUE));
     a.in_scope(|| increment(&mut x))?; // its record fails
     let third = last_op(sim(&device)).id;
     assert_eq!(sim(&device).injected().len(), 1);
@@ -202,7 +202,7 @@ fn a_moment_of_trouble_with_many_waiting_does_not_lose_the_device() -> Result<()
     let device = stepped();
     let mut x = device_buffer(&device, &[0u32; 64]);
     let mut all: Vec<_> = (0..20).map(|_| increment(&mut x)).collect::<Result<_>>()?;
-    sim(&device).inject(Fault::of_call(SimCall::EventRecord, INVALID_VALUE).times(20));
+    sim(&device).inject(Fault::of_call(DriverCall::EventRecord, INVALID_VALUE).times(20));
     for one in &mut all {
         assert!(!poll_once(one).is_ready(), "{one:?}");
     }
@@ -214,7 +214,7 @@ fn nothing_is_asked_after_trouble_that_nobody_waits_for() -> Result<()> {
     let device = stepped();
     let mut x = device_buffer(&device, &[0u32; 64]);
     let mut done = increment(&mut x)?;
-    sim(&device).inject(Fault::of_call(SimCall::EventRecord, OUT_OF_MEMORY).always());
+    sim(&device).inject(Fault::of_call(DriverCall::EventRecord, OUT_OF_MEMORY).always());
     assert!(poll_once(&mut done).is_pending());
     std::thread::sleep(Duration::from_millis(30));
     drop(done);

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use headwater::sim::{
-    CostModel, Fault, Injected, SimCall, SimOp, SimOptions, SimSpan, Simulator, Violation,
+    CostModel, DriverCall, Fault, Injected, SimOp, SimOptions, SimSpan, Simulator, Violation,
 };
 use headwater::*;
 
@@ -35,7 +35,7 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<Violation>();
     owned::<Fault>();
     owned::<Injected>();
-    owned::<SimCall>();
+    owned::<DriverCall>();
 }
 
 #[test]

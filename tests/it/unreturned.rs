@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use headwater::sim::{Fault, Schedule, SimCall, SimOptions, Simulator};
+use headwater::sim::{DriverCall, Fault, Schedule, SimOptions, Simulator};
 use headwater::{Device, DriverError, Error, Result};
 
 use crate::common::{
@@ -57,7 +57,7 @@ fn a_free_that_fails_is_told_with_the_buffers_name_and_returned_by_no_call() -> 
     let x = device_buffer(&device, &[0u32; 64]);
     let mut y = device_buffer(&device, &[0u32; 64]);
     let shown = format!("{x:?}");
-    sim.inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    sim.inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));
     drop(x);
     let errors = told.take();
     let [error] = &*errors else { panic!("{errors:?}") };
@@ -84,10 +84,10 @@ fn what_cannot_be_given_back_when_a_device_is_closed_is_told() -> Result<()> {
     drop(pinned_buffer(&device, &[1u32; 64]));
     let timed = device.current_stream().record_timed()?;
     wait(device.current_stream().synchronize())?;
-    for call in [SimCall::HostFree, SimCall::ModuleUnload, SimCall::StreamDestroy] {
+    for call in [DriverCall::HostFree, DriverCall::ModuleUnload, DriverCall::StreamDestroy] {
         sim.inject(Fault::of_call(call, INVALID_VALUE));
     }
-    sim.inject(Fault::of_call(SimCall::EventDestroy, INVALID_VALUE));
+    sim.inject(Fault::of_call(DriverCall::EventDestroy, INVALID_VALUE));
     drop((timed, device));
     until("all is told", || told.count() == 4);
     let mut calls: Vec<_> = told.take().iter().map(|error| not_released(error).1).collect();
@@ -128,7 +128,7 @@ fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
     });
     *device.lock().expect("not poisoned") = Some(opened.clone());
     let x = opened.zeros::<u32>(64)?;
-    sim(&opened).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    sim(&opened).inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));
     drop(x);
     assert!(device.lock().expect("not poisoned").is_none(), "the hook was not called");
     let y = device_buffer(&opened, &[1u32; 8]);
@@ -141,9 +141,9 @@ fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
 fn no_event_is_destroyed_before_the_device_is_closed() -> Result<()> {
     let (device, sim, told) = device_with_a_hook();
     let stream = device.current_stream();
-    sim.inject(Fault::of_call(SimCall::EventDestroy, INVALID_VALUE).always());
+    sim.inject(Fault::of_call(DriverCall::EventDestroy, INVALID_VALUE).always());
     drop((stream.record_timed()?, stream.record()?));
-    sim.inject(Fault::of_call(SimCall::EventRecord, INVALID_VALUE));
+    sim.inject(Fault::of_call(DriverCall::EventRecord, INVALID_VALUE));
     assert!(stream.record_timed().is_err());
     wait(stream.synchronize())?;
     let events = sim.live_events();
@@ -192,7 +192,7 @@ impl Drop for Bomb {
 fn a_hook_may_panic_with_what_panics_again() {
     let device = simulated_with(SimOptions::new(), |b| b.on_error(|_| std::panic::panic_any(Bomb)));
     let x = device.zeros::<u32>(64).unwrap();
-    sim(&device).inject(Fault::of_call(SimCall::Free, INVALID_VALUE));
+    sim(&device).inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));
     let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(x)));
     if let Err(payload) = dropped {
         std::mem::forget(payload);
@@ -202,7 +202,7 @@ fn a_hook_may_panic_with_what_panics_again() {
 
 #[test]
 fn a_lost_device_lets_go_of_its_hook_whatever_call_met_the_loss() {
-    for call in SimCall::ALL {
+    for call in DriverCall::ALL {
         let call = *call;
         watched(move || {
             let alive = Arc::new(());
@@ -237,9 +237,12 @@ fn a_lost_device_lets_go_of_its_hook_whatever_call_met_the_loss() {
 
 #[test]
 fn a_loss_that_closing_meets_is_told_as_one() -> Result<()> {
-    for call in
-        [SimCall::EventDestroy, SimCall::StreamDestroy, SimCall::HostFree, SimCall::ModuleUnload]
-    {
+    for call in [
+        DriverCall::EventDestroy,
+        DriverCall::StreamDestroy,
+        DriverCall::HostFree,
+        DriverCall::ModuleUnload,
+    ] {
         let (device, sim, told) = device_with_a_hook();
         drop(pinned_buffer(&device, &[1u32; 64]));
         sim.inject(Fault::of_call(call, DriverError::LAUNCH_FAILED));

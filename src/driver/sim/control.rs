@@ -174,6 +174,18 @@ impl Simulator {
         std::iter::from_fn(|| self.step()).count()
     }
 
+    /// A gate, closed: a launch that names it does not run before [`Simulator::open_gate`].
+    pub(crate) fn gate(&self) -> u64 {
+        self.machine.lock().new_gate()
+    }
+
+    /// Opens a gate for good.
+    pub(crate) fn open_gate(&self, gate: u64) {
+        let mut state = self.machine.lock();
+        state.open_gate(gate);
+        self.machine.release(state);
+    }
+
     /// Changes when operations run, from the next one on.
     pub fn set_schedule(&self, schedule: Schedule) {
         let mut state = self.machine.lock();

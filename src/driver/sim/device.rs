@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::bytes::Pinned;
 use super::control::{SimOpKind, Simulator, Violation};
 use super::cost::CostModel;
-use super::fault::SimCall;
 use super::machine::{Entered, INVALID_HANDLE, Machine};
 use super::module::kernels_of;
 use super::options::SimOptions;
@@ -16,8 +15,8 @@ use super::state::{Event, Facts, Item};
 use super::timeline::{Share, SimEngine};
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
-    DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
-    Launch, ModuleHandle, PtxError, StreamHandle,
+    DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult, EventHandle, Fill,
+    FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
 const INVALID_PTX: u32 = 218;
@@ -71,7 +70,7 @@ struct SimDriver {
 }
 
 impl SimDriver {
-    fn enter(&self, call: SimCall) -> DriverResult<Entered<'_>> {
+    fn enter(&self, call: DriverCall) -> DriverResult<Entered<'_>> {
         self.machine.enter(self.device, call)
     }
 
@@ -119,7 +118,7 @@ fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
         SimOpKind::CopyD2D => ("copy_d2d", SimEngine::CopyD2D, cost.d2d(bytes)),
         SimOpKind::Fill | SimOpKind::Kernel => ("fill", SimEngine::CopyD2D, cost.fill(bytes)),
     };
-    Facts { kind, name, bytes, engine, share: Share::One, duration }
+    Facts { kind, name, bytes, engine, share: Share::One, duration, gate: None }
 }
 
 impl Drop for SimDriver {
@@ -138,13 +137,13 @@ impl Driver for SimDriver {
 
     /// Priorities are taken and have no effect.
     fn stream_create(&self, _priority: i32) -> DriverResult<StreamHandle> {
-        let mut entered = self.enter(SimCall::StreamCreate)?;
+        let mut entered = self.enter(DriverCall::StreamCreate)?;
         let stream = StreamHandle::new(entered.state.add_stream(self.device));
         entered.done(stream)
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::StreamDestroy)?;
+        let mut entered = self.enter(DriverCall::StreamDestroy)?;
         match entered.state.destroy_stream(stream.raw(), self.device) {
             true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
@@ -152,7 +151,7 @@ impl Driver for SimDriver {
     }
 
     fn stream_wait(&self, stream: &StreamHandle, event: &EventHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::StreamWait)?;
+        let mut entered = self.enter(DriverCall::StreamWait)?;
         entered.stream(stream.raw())?;
         let recording = match entered.state.events.get(&event.raw()) {
             Some(event) => event.latest.clone(),
@@ -165,14 +164,14 @@ impl Driver for SimDriver {
     }
 
     fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
-        let mut entered = self.enter(SimCall::EventCreate)?;
+        let mut entered = self.enter(DriverCall::EventCreate)?;
         let id = entered.state.number();
         entered.state.events.insert(id, Event { timed, latest: None });
         entered.done(EventHandle::new(id))
     }
 
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::EventDestroy)?;
+        let mut entered = self.enter(DriverCall::EventDestroy)?;
         match entered.state.events.remove(&event.raw()) {
             Some(_) => entered.done(()),
             None => Err(entered.error(INVALID_HANDLE)),
@@ -180,7 +179,7 @@ impl Driver for SimDriver {
     }
 
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::EventRecord)?;
+        let mut entered = self.enter(DriverCall::EventRecord)?;
         entered.stream(stream.raw())?;
         let recording = entered.state.new_recording();
         match entered.state.events.get_mut(&event.raw()) {
@@ -192,7 +191,7 @@ impl Driver for SimDriver {
 
     /// Moves the host's virtual clock to the recording's time if that was reached.
     fn event_query(&self, event: &EventHandle) -> DriverResult<bool> {
-        let answer = self.enter(SimCall::EventQuery).and_then(|mut entered| {
+        let answer = self.enter(DriverCall::EventQuery).and_then(|mut entered| {
             let Some(event) = entered.state.events.get(&event.raw()) else {
                 return Err(entered.error(INVALID_HANDLE));
             };
@@ -214,12 +213,12 @@ impl Driver for SimDriver {
 
     /// There is no capture to disturb.
     fn relax_capture(&self) -> DriverResult<()> {
-        self.enter(SimCall::RelaxCapture)?.done(())
+        self.enter(DriverCall::RelaxCapture)?.done(())
     }
 
     /// 0 where `end` was reached before `start`.
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
-        let entered = self.enter(SimCall::EventElapsed)?;
+        let entered = self.enter(DriverCall::EventElapsed)?;
         let time = |event: &EventHandle| {
             let event = entered.state.events.get(&event.raw()).filter(|event| event.timed);
             let recording = event.and_then(|event| event.latest.as_ref());
@@ -231,7 +230,7 @@ impl Driver for SimDriver {
     }
 
     fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr> {
-        let mut entered = self.enter(SimCall::Alloc)?;
+        let mut entered = self.enter(DriverCall::Alloc)?;
         entered.stream(stream.raw())?;
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
@@ -245,7 +244,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::Free)?;
+        let mut entered = self.enter(DriverCall::Free)?;
         entered.stream(stream.raw())?;
         if !entered.state.devices[self.device].memory.begin_free(ptr) {
             return Err(entered.error(DriverError::INVALID_VALUE));
@@ -254,13 +253,13 @@ impl Driver for SimDriver {
     }
 
     fn memory_free(&self) -> DriverResult<u64> {
-        let entered = self.enter(SimCall::MemoryFree)?;
+        let entered = self.enter(DriverCall::MemoryFree)?;
         let free = entered.state.devices[self.device].memory.free_bytes();
         entered.done(free)
     }
 
     fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
-        let entered = self.enter(SimCall::HostAlloc)?;
+        let entered = self.enter(DriverCall::HostAlloc)?;
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
@@ -275,7 +274,7 @@ impl Driver for SimDriver {
     /// Does not wait: operations that still name the block keep its storage, and fail when they
     /// come to run.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::HostFree)?;
+        let mut entered = self.enter(DriverCall::HostFree)?;
         let Some(block) = entered.state.pinned.remove(ptr) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
@@ -294,7 +293,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let entered = self.enter(SimCall::CopyH2D)?;
+        let entered = self.enter(DriverCall::CopyH2D)?;
         let work = match entered.state.pinned.find(src, bytes) {
             _ if bytes == 0 => Work::Nothing,
             Some(src) => Work::Upload { dst, src },
@@ -310,7 +309,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let entered = self.enter(SimCall::CopyD2H)?;
+        let entered = self.enter(DriverCall::CopyD2H)?;
         let work = match entered.state.pinned.find(dst, bytes) {
             _ if bytes == 0 => Work::Nothing,
             Some(dst) => Work::Download { dst, src },
@@ -326,7 +325,7 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::CopyD2D)?;
+        let mut entered = self.enter(DriverCall::CopyD2D)?;
         if dst.0.abs_diff(src.0) < bytes as u64 {
             entered.state.report(Violation::OverlappingCopy { src, dst });
         }
@@ -335,7 +334,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
-        let entered = self.enter(SimCall::Fill)?;
+        let entered = self.enter(DriverCall::Fill)?;
         let unit = usize::from(fill.unit);
         let extent = fill_extent(&fill);
         let valid = matches!(unit, 1 | 2 | 4)
@@ -353,7 +352,7 @@ impl Driver for SimDriver {
     }
 
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
-        let mut entered = self.enter(SimCall::ModuleLoad)?;
+        let mut entered = self.enter(DriverCall::ModuleLoad)?;
         let Some(kernels) = ptx.to_str().ok().and_then(kernels_of) else {
             return Err(entered.error(INVALID_PTX).into());
         };
@@ -363,7 +362,7 @@ impl Driver for SimDriver {
     }
 
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::ModuleUnload)?;
+        let mut entered = self.enter(DriverCall::ModuleUnload)?;
         match entered.state.modules.unload(module.raw()) {
             true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
@@ -371,7 +370,7 @@ impl Driver for SimDriver {
     }
 
     fn module_function(&self, module: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle> {
-        let mut entered = self.enter(SimCall::ModuleFunction)?;
+        let mut entered = self.enter(DriverCall::ModuleFunction)?;
         let fresh = entered.state.number();
         let name = name.to_str().map_err(|_| entered.error(NOT_FOUND))?;
         match entered.state.modules.function(module.raw(), name, fresh) {
@@ -382,7 +381,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(SimCall::Launch)?;
+        let mut entered = self.enter(DriverCall::Launch)?;
         entered.stream(stream.raw())?;
         if !entered.state.modules.has_function(launch.function.raw()) {
             return Err(entered.error(INVALID_HANDLE));
@@ -403,6 +402,7 @@ impl Driver for SimDriver {
             // Kernels that fill the device do not get faster beside each other.
             share: if threads >= resident / 2 { Share::All } else { Share::One },
             duration: self.cost.kernel(launch.cost, bytes),
+            gate: launch.gate,
         };
         // `twin` is user code: called without the lock, and only for a launch that is in order.
         match entered.unlocked(twin) {

@@ -1,58 +1,10 @@
 //! Which calls of the driver, and which operations of the device, are made to fail. Pure.
 
 use super::control::SimOpKind;
-use crate::driver::DriverError;
+use crate::driver::{DriverCall, DriverError};
 
 /// Faults that struck which are remembered: the first ones say most.
 const INJECTED_KEPT: usize = 1_024;
-
-macro_rules! calls {
-    ($($call:ident = $name:literal,)*) => {
-        /// A call of the driver, by what it does.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum SimCall {
-            $(#[doc = concat!("`", $name, "`.")] $call,)*
-        }
-
-        impl SimCall {
-            /// Every call.
-            pub const ALL: &[SimCall] = &[$(SimCall::$call,)*];
-
-            /// CUDA's name of the function, as [`DriverError::call`] gives it.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(SimCall::$call => $name,)*
-                }
-            }
-        }
-    };
-}
-
-calls! {
-    StreamCreate = "cuStreamCreateWithPriority",
-    StreamDestroy = "cuStreamDestroy",
-    StreamWait = "cuStreamWaitEvent",
-    EventCreate = "cuEventCreate",
-    EventDestroy = "cuEventDestroy",
-    EventRecord = "cuEventRecord",
-    EventQuery = "cuEventQuery",
-    EventElapsed = "cuEventElapsedTime",
-    RelaxCapture = "cuThreadExchangeStreamCaptureMode",
-    Alloc = "cuMemAllocFromPoolAsync",
-    Free = "cuMemFreeAsync",
-    MemoryFree = "cuMemGetInfo",
-    HostAlloc = "cuMemHostAlloc",
-    HostFree = "cuMemFreeHost",
-    CopyH2D = "cuMemcpyHtoDAsync",
-    CopyD2H = "cuMemcpyDtoHAsync",
-    CopyD2D = "cuMemcpyDtoDAsync",
-    Fill = "cuMemsetAsync",
-    ModuleLoad = "cuModuleLoadData",
-    ModuleUnload = "cuModuleUnload",
-    ModuleFunction = "cuModuleGetFunction",
-    Launch = "cuLaunchKernel",
-}
 
 /// Something that is to fail: the next call of the driver that matches, unless
 /// [`after`](Fault::after), [`times`](Fault::times) or [`always`](Fault::always) say otherwise.
@@ -65,14 +17,14 @@ calls! {
 /// A code that is sticky ([`DriverError::is_sticky`]) ends the device: what is pending never runs.
 ///
 /// ```
-/// use headwater::sim::{Fault, SimCall, SimOptions};
+/// use headwater::sim::{Fault, DriverCall, SimOptions};
 /// use headwater::{Device, DriverError, Error};
 ///
 /// let device = Device::builder().simulated_with(SimOptions::new()).open()?;
 /// let Some(sim) = device.simulator() else { unreachable!("it was opened as one") };
 /// let mut x = device.alloc::<u32>(16)?;
 ///
-/// sim.inject(Fault::of_call(SimCall::Fill, DriverError::NOT_SUPPORTED).after(1));
+/// sim.inject(Fault::of_call(DriverCall::Fill, DriverError::NOT_SUPPORTED).after(1));
 /// x.fill(1)?;
 /// assert!(matches!(x.fill(2), Err(Error::Refused { .. })));
 /// x.fill(3)?;
@@ -94,7 +46,7 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     AnyCall,
-    Call(SimCall),
+    Call(DriverCall),
     Run(SimOpKind),
 }
 
@@ -116,7 +68,7 @@ impl Fault {
     ///
     /// Where `code` is 0, which is CUDA's success.
     #[track_caller]
-    pub fn of_call(call: SimCall, code: u32) -> Self {
+    pub fn of_call(call: DriverCall, code: u32) -> Self {
         Fault::new(Of::Call(call), code)
     }
 
@@ -194,7 +146,7 @@ pub enum Injected {
         /// How many calls had been made before it, as [`calls`](super::Simulator::calls) counts.
         index: u64,
         /// Which one it was.
-        call: SimCall,
+        call: DriverCall,
         /// What it answered.
         code: u32,
     },
@@ -263,7 +215,7 @@ impl Faults {
     }
 
     /// A call comes in.
-    pub(super) fn meet_call(&mut self, call: SimCall) -> Option<Strike> {
+    pub(super) fn meet_call(&mut self, call: DriverCall) -> Option<Strike> {
         self.meet(Of::Call(call))
     }
 
@@ -300,13 +252,13 @@ impl Faults {
 mod tests {
     use super::*;
 
-    const ALLOC: SimCall = SimCall::Alloc;
-    const FILL: SimCall = SimCall::Fill;
+    const ALLOC: DriverCall = DriverCall::Alloc;
+    const FILL: DriverCall = DriverCall::Fill;
 
     /// The codes that these calls meet in turn; 0: none.
-    fn codes(faults: &[Fault], calls: &[SimCall]) -> Vec<u32> {
+    fn codes(faults: &[Fault], calls: &[DriverCall]) -> Vec<u32> {
         let mut faults = Faults::new(faults);
-        let mut meet = |call: &SimCall| faults.meet_call(*call).map_or(0, |strike| strike.code);
+        let mut meet = |call: &DriverCall| faults.meet_call(*call).map_or(0, |strike| strike.code);
         calls.iter().map(&mut meet).collect()
     }
 

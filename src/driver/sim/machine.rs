@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use super::executor;
-use super::fault::{Injected, SimCall, Strike};
+use super::fault::{Injected, Strike};
 use super::options::SimOptions;
 use super::state::{Facts, Item, State};
-use crate::driver::{DriverError, DriverResult};
+use crate::driver::{DriverCall, DriverError, DriverResult};
 
 const NOT_PERMITTED: u32 = 800;
 const OPERATING_SYSTEM: u32 = 304;
@@ -89,7 +89,7 @@ impl Machine {
     pub(super) fn enter(
         self: &Arc<Self>,
         device: usize,
-        call: SimCall,
+        call: DriverCall,
     ) -> DriverResult<Entered<'_>> {
         let mut state = self.lock();
         let index = state.calls;
@@ -126,7 +126,7 @@ pub(super) struct Entered<'a> {
     machine: &'a Arc<Machine>,
     pub(super) state: MutexGuard<'a, State>,
     pub(super) device: usize,
-    call: SimCall,
+    call: DriverCall,
     /// Calls made before it.
     index: u64,
     /// What it is to answer when it is done, instead of success.

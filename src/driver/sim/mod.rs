@@ -39,7 +39,7 @@ mod work;
 pub use control::{SimOp, SimOpKind, SimSpan, Simulator, Violation};
 pub use cost::CostModel;
 pub(crate) use device::open;
-pub use fault::{Fault, Injected, SimCall};
+pub use fault::{Fault, Injected};
 pub use options::SimOptions;
 pub use schedule::Schedule;
 pub use timeline::SimEngine;

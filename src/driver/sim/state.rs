@@ -81,6 +81,8 @@ pub(super) struct Facts {
     pub(super) engine: SimEngine,
     pub(super) share: Share,
     pub(super) duration: u64,
+    /// It does not begin before this is open.
+    pub(super) gate: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -138,6 +140,8 @@ pub(super) struct State {
     ready: Ready,
     /// Streams whose head waits for a recording, by the recording.
     blocked: HashMap<u64, Vec<u64>>,
+    /// Closed gates, and the streams whose head waits at them.
+    gates: HashMap<u64, Vec<u64>>,
     /// Operations not finished, by sequence number.
     pending: BTreeMap<u64, Pending>,
     /// The operation being run.
@@ -180,6 +184,7 @@ impl State {
             schedule: options.schedule,
             ready: Ready::default(),
             blocked: HashMap::new(),
+            gates: HashMap::new(),
             pending: BTreeMap::new(),
             running: None,
             permit: None,
@@ -276,7 +281,11 @@ impl State {
         match stream.queue.front() {
             None => self.reap(id),
             Some(Queued { seq, item: Item::Work(_), .. }) => {
-                self.ready.work.insert(*seq, id);
+                let gate = self.pending.get(seq).and_then(|pending| pending.facts.gate);
+                match gate.and_then(|gate| self.gates.get_mut(&gate)) {
+                    Some(waiting) => waiting.push(id),
+                    None => drop(self.ready.work.insert(*seq, id)),
+                }
             }
             Some(Queued { item: Item::Wait(on), .. }) if on.reached().is_none() => {
                 self.blocked.entry(on.id).or_default().push(id);
@@ -284,6 +293,20 @@ impl State {
             Some(Queued { seq, .. }) => {
                 self.ready.control.insert(*seq, id);
             }
+        }
+    }
+
+    /// A gate, closed.
+    pub(super) fn new_gate(&mut self) -> u64 {
+        let gate = self.number();
+        self.gates.insert(gate, Vec::new());
+        gate
+    }
+
+    /// What waits at the gate can run from here on.
+    pub(super) fn open_gate(&mut self, gate: u64) {
+        for waiting in self.gates.remove(&gate).unwrap_or_default() {
+            self.look_at_head(waiting);
         }
     }
 
@@ -357,7 +380,7 @@ impl State {
         let on = stream.device;
         match outcome {
             Ok(()) => {
-                let Facts { kind, name, bytes, engine, share, duration } = facts;
+                let Facts { kind, name, bytes, engine, share, duration, .. } = facts;
                 let engines = &mut self.devices[on].engines;
                 engines.forget_before(floor);
                 let (start, end) = engines.place(engine, share, stream.end.max(issued), duration);
@@ -409,7 +432,7 @@ impl State {
             }
             self.reap(*id);
         }
-        for waiting in self.blocked.values_mut() {
+        for waiting in self.blocked.values_mut().chain(self.gates.values_mut()) {
             waiting.retain(|id| !on_it.contains(id));
         }
         self.blocked.retain(|_, waiting| !waiting.is_empty());

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Bench, bytes_at, code, eager, stepped};
-use crate::driver::sim::{Fault, Injected, SimCall, SimOpKind, SimOptions, Simulator, open};
+use crate::driver::sim::{Fault, Injected, SimOpKind, SimOptions, Simulator, open};
 use crate::driver::{
-    DevicePtr, DriverError, DriverResult, EventHandle, Fill, KernelCost, ModuleHandle,
+    DevicePtr, DriverCall, DriverError, DriverResult, EventHandle, Fill, KernelCost, ModuleHandle,
     StreamHandle, TwinJob,
 };
 
@@ -60,35 +60,39 @@ fn calls(b: Bench) -> Calls {
 }
 
 impl Calls {
-    fn make(&self, call: SimCall) -> DriverResult<()> {
+    fn make(&self, call: DriverCall) -> DriverResult<()> {
         let (b, driver, stream) = (&self.b, &self.b.driver, &self.stream);
         let (spare_stream, spare_event, z, spare_host, spare_module) = &self.spare;
         match call {
-            SimCall::StreamCreate => driver.stream_create(0).map(drop),
-            SimCall::StreamDestroy => driver.stream_destroy(StreamHandle::new(spare_stream.raw())),
-            SimCall::StreamWait => driver.stream_wait(stream, &self.event),
-            SimCall::EventCreate => driver.event_create(false).map(drop),
-            SimCall::EventDestroy => driver.event_destroy(EventHandle::new(spare_event.raw())),
-            SimCall::EventRecord => driver.event_record(&self.event, stream),
-            SimCall::EventQuery => driver.event_query(&self.event).map(drop),
-            SimCall::EventElapsed => {
+            DriverCall::StreamCreate => driver.stream_create(0).map(drop),
+            DriverCall::StreamDestroy => {
+                driver.stream_destroy(StreamHandle::new(spare_stream.raw()))
+            }
+            DriverCall::StreamWait => driver.stream_wait(stream, &self.event),
+            DriverCall::EventCreate => driver.event_create(false).map(drop),
+            DriverCall::EventDestroy => driver.event_destroy(EventHandle::new(spare_event.raw())),
+            DriverCall::EventRecord => driver.event_record(&self.event, stream),
+            DriverCall::EventQuery => driver.event_query(&self.event).map(drop),
+            DriverCall::EventElapsed => {
                 b.sim.settle(); // it may just have been recorded again
                 driver.event_elapsed(&self.event, &self.event).map(drop)
             }
-            SimCall::RelaxCapture => driver.relax_capture(),
-            SimCall::Alloc => driver.alloc(16, stream).map(drop),
-            SimCall::Free => b.try_free(*z, stream),
-            SimCall::MemoryFree => driver.memory_free().map(drop),
-            SimCall::HostAlloc => driver.host_alloc(16).map(drop),
-            SimCall::HostFree => b.try_host_free(*spare_host),
-            SimCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
-            SimCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
-            SimCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
-            SimCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
-            SimCall::ModuleLoad => driver.module_load(&self.ptx).map(|_| ()).map_err(|e| e.error),
-            SimCall::ModuleUnload => driver.module_unload(ModuleHandle::new(spare_module.raw())),
-            SimCall::ModuleFunction => driver.module_function(&self.module, c"kernel").map(drop),
-            SimCall::Launch => {
+            DriverCall::RelaxCapture => driver.relax_capture(),
+            DriverCall::Alloc => driver.alloc(16, stream).map(drop),
+            DriverCall::Free => b.try_free(*z, stream),
+            DriverCall::MemoryFree => driver.memory_free().map(drop),
+            DriverCall::HostAlloc => driver.host_alloc(16).map(drop),
+            DriverCall::HostFree => b.try_host_free(*spare_host),
+            DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
+            DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
+            DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
+            DriverCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
+            DriverCall::ModuleLoad => {
+                driver.module_load(&self.ptx).map(|_| ()).map_err(|e| e.error)
+            }
+            DriverCall::ModuleUnload => driver.module_unload(ModuleHandle::new(spare_module.raw())),
+            DriverCall::ModuleFunction => driver.module_function(&self.module, c"kernel").map(drop),
+            DriverCall::Launch => {
                 let twins = self.twins.clone();
                 let twin = move || -> TwinJob {
                     twins.fetch_add(1, SeqCst);
@@ -116,7 +120,7 @@ fn fill_of(dst: DevicePtr, value: u32) -> Fill {
     Fill { dst, unit: 1, value, columns: 16, rows: 1, pitch: 0 }
 }
 
-fn injected_calls(sim: &Simulator) -> Vec<(u64, SimCall, u32)> {
+fn injected_calls(sim: &Simulator) -> Vec<(u64, DriverCall, u32)> {
     let call = |injected: &Injected| match *injected {
         Injected::Call { index, call, code } => (index, call, code),
         Injected::Run { .. } => panic!("{injected:?}"),
@@ -126,11 +130,11 @@ fn injected_calls(sim: &Simulator) -> Vec<(u64, SimCall, u32)> {
 
 #[test]
 fn any_kind_of_call_can_be_made_to_fail_and_no_other_does() {
-    for &call in SimCall::ALL {
+    for &call in DriverCall::ALL {
         let calls = calls(eager());
         let sim = &calls.b.sim;
         sim.inject(Fault::of_call(call, NOT_SUPPORTED));
-        for other in SimCall::ALL.iter().filter(|other| **other != call) {
+        for other in DriverCall::ALL.iter().filter(|other| **other != call) {
             assert_eq!(calls.make(*other), Ok(()), "{other:?} with a fault of {call:?}");
         }
         let (before, index) = (calls.state(), sim.calls());
@@ -145,14 +149,14 @@ fn any_kind_of_call_can_be_made_to_fail_and_no_other_does() {
 
 #[test]
 fn the_call_of_any_index_can_be_made_to_fail_and_no_other_does() {
-    for (k, &call) in SimCall::ALL.iter().enumerate() {
+    for (k, &call) in DriverCall::ALL.iter().enumerate() {
         let calls = calls(eager());
         let first = calls.b.sim.calls();
         calls.b.sim.inject(Fault::any_call(NOT_SUPPORTED).after(k as u64));
-        for other in SimCall::ALL {
+        for other in DriverCall::ALL {
             assert_eq!(calls.make(*other).is_err(), *other == call, "{other:?} with {k}");
         }
-        let all = SimCall::ALL.len() as u64;
+        let all = DriverCall::ALL.len() as u64;
         assert_eq!(calls.b.sim.calls(), first + all, "each call counts once");
         assert_eq!(injected_calls(&calls.b.sim), [(first + k as u64, call, NOT_SUPPORTED)]);
     }
@@ -160,7 +164,7 @@ fn the_call_of_any_index_can_be_made_to_fail_and_no_other_does() {
 
 #[test]
 fn a_call_made_to_fail_and_to_take_effect_did_what_it_should() {
-    for &call in SimCall::ALL {
+    for &call in DriverCall::ALL {
         let [struck, other] = [calls(eager()), calls(eager())];
         struck.b.sim.inject(Fault::of_call(call, NOT_SUPPORTED).taking_effect());
         assert_eq!(code(struck.make(call)), Some(NOT_SUPPORTED), "{call:?}");
@@ -170,11 +174,11 @@ fn a_call_made_to_fail_and_to_take_effect_did_what_it_should() {
         assert_eq!(mine, [(index, call, NOT_SUPPORTED)]);
         // What is gone is gone, and the rest goes on.
         let gone = [
-            SimCall::StreamDestroy,
-            SimCall::EventDestroy,
-            SimCall::Free,
-            SimCall::HostFree,
-            SimCall::ModuleUnload,
+            DriverCall::StreamDestroy,
+            DriverCall::EventDestroy,
+            DriverCall::Free,
+            DriverCall::HostFree,
+            DriverCall::ModuleUnload,
         ];
         assert_eq!(struck.make(call).is_err(), gone.contains(&call), "{call:?} again");
     }
@@ -187,8 +191,8 @@ fn a_record_that_took_effect_is_reached_and_a_wait_that_did_holds_back() {
     let (x, y) = (b.alloc(16, &s), b.alloc(16, &t));
     b.fill(x, 1, 16, &s);
     let event = b.event();
-    b.sim.inject(Fault::of_call(SimCall::EventRecord, NOT_SUPPORTED).taking_effect());
-    b.sim.inject(Fault::of_call(SimCall::StreamWait, NOT_SUPPORTED).taking_effect());
+    b.sim.inject(Fault::of_call(DriverCall::EventRecord, NOT_SUPPORTED).taking_effect());
+    b.sim.inject(Fault::of_call(DriverCall::StreamWait, NOT_SUPPORTED).taking_effect());
     assert!(b.driver.event_record(&event, &s).is_err());
     assert!(b.driver.stream_wait(&t, &event).is_err());
     b.fill(y, 1, 16, &t);
@@ -201,7 +205,7 @@ fn a_record_that_took_effect_is_reached_and_a_wait_that_did_holds_back() {
 #[test]
 fn a_call_that_would_not_have_succeeded_answers_its_own_error() {
     let b = eager();
-    b.sim.inject(Fault::of_call(SimCall::EventDestroy, LAUNCH_FAILED).taking_effect());
+    b.sim.inject(Fault::of_call(DriverCall::EventDestroy, LAUNCH_FAILED).taking_effect());
     assert_eq!(code(b.driver.event_destroy(EventHandle::new(99))), Some(400));
     assert_eq!(b.sim.injected(), []);
     assert_eq!(code(b.driver.event_create(false)), None, "the device works");
@@ -209,14 +213,14 @@ fn a_call_that_would_not_have_succeeded_answers_its_own_error() {
 
 #[test]
 fn a_sticky_code_ends_the_device_and_what_is_pending_never_runs() {
-    for &call in SimCall::ALL {
+    for &call in DriverCall::ALL {
         let calls = calls(stepped());
         let sim = &calls.b.sim;
-        calls.make(SimCall::Fill).unwrap();
+        calls.make(DriverCall::Fill).unwrap();
         let after = calls.b.record(&calls.stream);
         sim.inject(Fault::of_call(call, LAUNCH_FAILED));
         assert_eq!(code(calls.make(call)), Some(LAUNCH_FAILED));
-        for &later in SimCall::ALL {
+        for &later in DriverCall::ALL {
             assert_eq!(code(calls.make(later)), Some(LAUNCH_FAILED), "{later:?} after {call:?}");
         }
         assert_eq!(code(calls.b.driver.event_query(&after)), Some(LAUNCH_FAILED));
@@ -228,11 +232,11 @@ fn a_sticky_code_ends_the_device_and_what_is_pending_never_runs() {
 
 #[test]
 fn a_sticky_code_ends_the_device_also_where_the_call_takes_effect() {
-    for &call in SimCall::ALL {
+    for &call in DriverCall::ALL {
         let calls = calls(stepped());
         calls.b.sim.inject(Fault::of_call(call, LAUNCH_FAILED).taking_effect());
         assert_eq!(code(calls.make(call)), Some(LAUNCH_FAILED));
-        assert_eq!(code(calls.make(SimCall::EventCreate)), Some(LAUNCH_FAILED), "{call:?}");
+        assert_eq!(code(calls.make(DriverCall::EventCreate)), Some(LAUNCH_FAILED), "{call:?}");
         assert_eq!(calls.b.sim.pending(), [], "{call:?}");
     }
 }
@@ -335,7 +339,7 @@ fn faults_of_the_options_are_there_from_the_first_call_on() {
     let (to, handles) = mpsc::channel();
     let options = SimOptions::new()
         .fault(Fault::any_call(INVALID_VALUE))
-        .fault(Fault::of_call(SimCall::EventCreate, NOT_SUPPORTED).after(1))
+        .fault(Fault::of_call(DriverCall::EventCreate, NOT_SUPPORTED).after(1))
         .send_simulator(to);
     let (driver, sim) = open(options);
     assert_eq!(code(driver.stream_create(0)), Some(INVALID_VALUE));
@@ -343,13 +347,13 @@ fn faults_of_the_options_are_there_from_the_first_call_on() {
     assert_eq!(code(driver.event_create(false)), Some(NOT_SUPPORTED));
     let handle = handles.try_recv().unwrap();
     let expected =
-        [(0, SimCall::StreamCreate, INVALID_VALUE), (2, SimCall::EventCreate, NOT_SUPPORTED)];
+        [(0, DriverCall::StreamCreate, INVALID_VALUE), (2, DriverCall::EventCreate, NOT_SUPPORTED)];
     assert_eq!((injected_calls(&handle), injected_calls(&sim)), (expected.into(), expected.into()));
 }
 
 #[test]
 fn faults_that_are_cleared_strike_no_more() {
-    let b = bench_with(Fault::of_call(SimCall::EventCreate, INVALID_VALUE).always());
+    let b = bench_with(Fault::of_call(DriverCall::EventCreate, INVALID_VALUE).always());
     assert_eq!(code(b.driver.event_create(false)), Some(INVALID_VALUE));
     assert_eq!(code(b.driver.event_create(false)), Some(INVALID_VALUE));
     b.sim.clear_faults();
@@ -365,7 +369,7 @@ fn bench_with(fault: Fault) -> Bench {
 fn a_query_made_to_answer_not_ready_is_no_error() {
     let calls = calls(eager());
     let (b, event) = (&calls.b, &calls.event);
-    b.sim.inject(Fault::of_call(SimCall::EventQuery, NOT_READY));
+    b.sim.inject(Fault::of_call(DriverCall::EventQuery, NOT_READY));
     assert!(!b.done(event));
     assert!(b.done(event));
 }
@@ -434,12 +438,12 @@ fn what_is_alive_is_counted_until_it_is_destroyed() {
     let sim = &calls.b.sim;
     let live = || (sim.live_streams(), sim.live_events(), sim.live_modules());
     assert_eq!(live(), (2, 2, 3));
-    calls.make(SimCall::StreamDestroy).unwrap();
-    calls.make(SimCall::EventDestroy).unwrap();
-    calls.make(SimCall::ModuleUnload).unwrap();
+    calls.make(DriverCall::StreamDestroy).unwrap();
+    calls.make(DriverCall::EventDestroy).unwrap();
+    calls.make(DriverCall::ModuleUnload).unwrap();
     assert_eq!(live(), (1, 1, 2));
     // A stream with work left is destroyed as far as its user is concerned.
-    calls.make(SimCall::Fill).unwrap();
+    calls.make(DriverCall::Fill).unwrap();
     calls.b.driver.stream_destroy(StreamHandle::new(calls.stream.raw())).unwrap();
     assert_eq!(live(), (0, 1, 2));
 }

@@ -155,6 +155,7 @@ impl Bench {
         twin: Option<&dyn Fn() -> TwinJob>,
     ) -> DriverResult<()> {
         let launch = Launch {
+            gate: None,
             function: &self.function,
             name: "kernel",
             grid: [blocks, 1, 1],
