@@ -6,7 +6,7 @@ use crate::device::{Backend, Device, DeviceOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
 use crate::driver::sim::{self, SimOptions};
-use crate::driver::{Counted, DeviceInfo};
+use crate::driver::{DeviceInfo, Watch, Watched};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::reactor::ErrorHook;
@@ -33,6 +33,7 @@ pub struct DeviceBuilder {
     inline_spin: Option<Duration>,
     single_stream: Option<bool>,
     count_driver_calls: bool,
+    watch: Watch,
     queue_limit: u64,
     hook: ErrorHook,
 }
@@ -85,6 +86,7 @@ impl Device {
             inline_spin: None,
             single_stream: None,
             count_driver_calls: false,
+            watch: Watch::default(),
             queue_limit: QUEUE_LIMIT,
             hook: ErrorHook::default(),
         }
@@ -154,6 +156,46 @@ impl DeviceBuilder {
         self
     }
 
+    /// Logs every call of the driver, for [`Device::call_log`]. The log grows with every call.
+    pub fn log_calls(mut self, on: bool) -> Self {
+        self.watch.log = on;
+        self
+    }
+
+    /// Checks every call of the driver for races, for [`Device::races`]: two operations, or an operation
+    /// and the host, that touch the same bytes with nothing to order them. It goes by what is called
+    /// and not by when things happen to run, and sees what this crate orders and what the program
+    /// orders by itself alike. Works on a simulated device and on a GPU.
+    pub fn race_check(mut self, on: bool) -> Self {
+        self.watch.races = on;
+        self
+    }
+
+    /// As [`race_check`](DeviceBuilder::race_check), and panics at the operation, or the host's
+    /// access, that makes a race, with the report: for tests. A free that races panics nowhere.
+    pub fn panic_on_race(mut self, on: bool) -> Self {
+        self.watch.races |= on;
+        self.watch.panic_on_race = on;
+        self
+    }
+
+    /// Has the calls seen in one order with those of `device`, in its log and by its race checker:
+    /// for devices that wait for each other or copy between each other. Without a log or a check of
+    /// `device`'s it does nothing.
+    pub fn watch_with(mut self, device: &Device) -> Self {
+        self.watch.with = device.core().watched().and_then(|watched| watched.witness()).cloned();
+        self
+    }
+
+    /// Of the waits that streams are told to make (`cuStreamWaitEvent`), counted from 0 when the device
+    /// is opened, has the `nth` not made, while its caller is told that it was: for tests that have to
+    /// notice. On a simulated device only; on another, opening is a
+    /// [`BadSetting`](Error::BadSetting).
+    pub fn lose_wait(mut self, nth: u64) -> Self {
+        self.watch.lose_wait = Some(nth);
+        self
+    }
+
     /// How many unfinished operations a stream takes before
     /// [`Error::QueueFull`](crate::Error::QueueFull): 1 to 1,000, the default. Anything else is a
     /// [`BadSetting`](Error::BadSetting) when the device is opened.
@@ -194,6 +236,12 @@ impl DeviceBuilder {
             None => target_from_env()?,
         };
         let simulated = matches!(target, Target::Simulated(_));
+        if let Some(nth) = self.watch.lose_wait
+            && !simulated
+        {
+            let (given, allowed) = (nth.to_string(), "a simulated device");
+            return Err(Error::BadSetting { name: "lose_wait", given, allowed });
+        }
         let inline_spin = match self.inline_spin {
             Some(longest) => longest,
             None => match env("HEADWATER_INLINE_SPIN_US", "microseconds", |v| v.parse().ok())? {
@@ -221,13 +269,13 @@ impl DeviceBuilder {
             Target::Cuda(ordinal) => open_cuda(ordinal)?,
             Target::Simulated(options) => {
                 let (driver, simulator) = sim::open(options);
-                Backend { driver, counted: None, simulator: Some(simulator) }
+                Backend { driver, watched: None, simulator: Some(simulator) }
             }
         };
-        if self.count_driver_calls {
-            let counted = Counted::new(backend.driver);
-            backend.driver = counted.clone();
-            backend.counted = Some(counted);
+        if self.count_driver_calls || self.watch.is_wanted() {
+            let watched = Watched::new(backend.driver, self.watch);
+            backend.driver = watched.clone();
+            backend.watched = Some(watched);
         }
         let device = Device::open(backend, options)?;
         load_registered(&device)?;
@@ -276,7 +324,7 @@ fn open_cuda(ordinal: usize) -> Result<Backend> {
         return Err(Error::NoDevice { ordinal, visible });
     }
     let driver = cuda::open(ordinal).map_err(|why| without_cuda(OPENING, why))?;
-    Ok(Backend { driver, counted: None, simulator: None })
+    Ok(Backend { driver, watched: None, simulator: None })
 }
 
 /// What kept `operation` from being done, before there was a device.

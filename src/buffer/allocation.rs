@@ -1,13 +1,14 @@
 //! Device memory: made and freed in stream order.
 #![allow(unsafe_code)]
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
-use crate::driver::{DevicePtr, DriverError};
+use crate::driver::{DevicePtr, DriverError, Fact};
 use crate::error::{Error, Result};
 use crate::reactor::{Held, Lane, Need, OpKey, Operation, Recording, Ticket};
 
@@ -26,6 +27,7 @@ pub(crate) struct Allocation {
 
 impl Allocation {
     /// Allocates on the current stream (`cuMemAllocFromPoolAsync`). `bytes` is not 0.
+    #[track_caller]
     pub(crate) fn new(core: &Arc<DeviceCore>, bytes: usize) -> Result<Self> {
         if bytes as u64 > core.driver().info().total_memory {
             // Not asked of the driver: before it refuses, it takes all that is free for a moment
@@ -49,6 +51,7 @@ impl Allocation {
                 ));
             }
         };
+        enqueue.driver().tell(Fact::DeviceMemory { ptr, made_at: Location::caller() });
         enqueue.finish(Recording::Lazy, Held::No);
         let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
         Ok(Allocation { core: core.clone(), home, ptr, tracked })

@@ -34,6 +34,7 @@ pub struct DeviceBuffer<T> {
 
 impl<T: Pod> DeviceBuffer<T> {
     /// Memory with nothing in it: reading it is an error until an operation has written it.
+    #[track_caller]
     pub(crate) fn unwritten(core: &Arc<DeviceCore>, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
         core.reactor().check()?;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::hazard::{Access, Mode};
 use super::pod::byte_len;
 use super::tracked::{Memory, Tracked};
 use crate::device::{Device, DeviceCore, PinnedBlock};
+use crate::driver::Fact;
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, block_on_thread};
 
@@ -59,20 +61,28 @@ pub struct HostBuffer<T> {
 
 impl<T: Pod> HostBuffer<T> {
     /// Memory with nothing in it that counts.
+    #[track_caller]
     pub(crate) fn unwritten(core: &Arc<DeviceCore>, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
         core.reactor().check()?;
         let block = match bytes {
             0 => None,
-            _ => Some(core.pinned().take(core, bytes)?),
+            _ => {
+                let block = core.pinned().take(core, bytes)?;
+                let made_at = Location::caller();
+                core.driver().tell(Fact::HostMemory { ptr: block.ptr(), bytes, made_at });
+                Some(block)
+            }
         };
         let tracked = Tracked::new(core.number(), Memory::Pinned, bytes, None);
         Ok(HostBuffer { block, core: core.clone(), tracked, len, element: PhantomData })
     }
 
     /// Memory with a copy of `elements` in it.
+    #[track_caller]
     pub(crate) fn from_slice(core: &Arc<DeviceCore>, elements: &[T]) -> Result<Self> {
         let buffer = Self::unwritten(core, elements.len())?;
+        buffer.tell_of_access(true);
         // SAFETY: the block has room for as many elements, nobody else knows of it yet, and no
         // operation touches a block that the pool hands out.
         unsafe {
@@ -167,6 +177,7 @@ impl<T: Pod> HostBuffer<T> {
             let buffer = self.tracked.describe();
             return Err(Error::Uninitialised { operation, argument, buffer, range });
         }
+        self.tell_of_access(false);
         // SAFETY: the block has room for `len` elements, is aligned for them (`byte_len`), and its bytes
         // are defined; any bytes make a `T: Pod`. Every operation that wrote them was seen to finish
         // (the callers' `waits`), and none that writes can be enqueued while the guard borrows
@@ -177,6 +188,7 @@ impl<T: Pod> HostBuffer<T> {
 
     /// The elements to change, once no operation touches them.
     pub(super) fn writable(&mut self) -> HostMut<'_, T> {
+        self.tell_of_access(true);
         let mut hazards = self.tracked.lock();
         if hazards.undefined_in(&(0..self.bytes())).is_some() {
             // SAFETY: the block has room for as many bytes, and nothing else touches them, as
@@ -189,6 +201,13 @@ impl<T: Pod> HostBuffer<T> {
         // none can be enqueued while the guard borrows `self`.
         let elements = unsafe { std::slice::from_raw_parts_mut(self.first().as_ptr(), self.len) };
         HostMut::new(elements)
+    }
+
+    fn tell_of_access(&self, writes: bool) {
+        if let Some(block) = &self.block {
+            let (ptr, bytes) = (block.ptr(), self.bytes());
+            self.core.driver().tell(Fact::HostAccess { ptr, bytes, writes });
+        }
     }
 
     fn first(&self) -> NonNull<T> {

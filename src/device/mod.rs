@@ -26,7 +26,7 @@ use self::pinned::PinnedPool;
 use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
-use crate::driver::{Counted, DeviceInfo, Driver, DriverCalls};
+use crate::driver::{DeviceInfo, Driver, DriverCalls, LoggedStep, Race, Watched};
 use crate::error::Result;
 use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions};
 
@@ -57,7 +57,7 @@ pub(crate) struct DeviceOptions {
 /// What a device is opened on.
 pub(crate) struct Backend {
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) counted: Option<Arc<Counted>>,
+    pub(crate) watched: Option<Arc<Watched>>,
     pub(crate) simulator: Option<Simulator>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct DeviceCore {
     pinned: PinnedPool,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
-    counted: Option<Arc<Counted>>,
+    watched: Option<Arc<Watched>>,
     simulator: Option<Simulator>,
 }
 
@@ -80,6 +80,9 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 impl Device {
     pub(crate) fn open(backend: Backend, options: DeviceOptions) -> Result<Device> {
         let number = OPENED.fetch_add(1, Relaxed);
+        if let Some(watched) = &backend.watched {
+            watched.is_of(number);
+        }
         let (inline_spin, hook) = (options.inline_spin, options.hook.clone());
         let reactor_options = ReactorOptions { device: number, inline_spin, hook };
         let reactor = Reactor::new(backend.driver, reactor_options);
@@ -100,7 +103,7 @@ impl Device {
             tasks,
             pinned: PinnedPool::default(),
             functions: OnceLock::new(),
-            counted: backend.counted,
+            watched: backend.watched,
             simulator: backend.simulator,
         };
         Ok(Device { core: Arc::new(core) })
@@ -148,7 +151,21 @@ impl Device {
     /// How often each driver call was made on this device, or `None` if it was opened without
     /// [`count_driver_calls`](crate::DeviceBuilder::count_driver_calls).
     pub fn driver_calls(&self) -> Option<DriverCalls> {
-        self.core.counted.as_ref().map(|counted| counted.calls())
+        self.core.watched.as_ref().map(|watched| watched.calls())
+    }
+
+    /// What crossed the seam to the driver since the device was opened, in order; empty where it was
+    /// opened without [`log_calls`](crate::DeviceBuilder::log_calls).
+    pub fn call_log(&self) -> Vec<LoggedStep> {
+        let witness = self.core.watched().and_then(|watched| watched.witness());
+        witness.and_then(|witness| witness.log()).unwrap_or_default()
+    }
+
+    /// The races found so far, in the order in which they were: the first 1,024. Empty where the
+    /// device was opened without [`race_check`](crate::DeviceBuilder::race_check).
+    pub fn races(&self) -> Vec<Race> {
+        let witness = self.core.watched().and_then(|watched| watched.witness());
+        witness.and_then(|witness| witness.races()).unwrap_or_default()
     }
 
     /// The control of a simulated device; `None` on a GPU.
@@ -179,6 +196,10 @@ impl DeviceCore {
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
         self.reactor.driver()
+    }
+
+    pub(crate) fn watched(&self) -> Option<&Arc<Watched>> {
+        self.watched.as_ref()
     }
 
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {

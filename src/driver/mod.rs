@@ -34,13 +34,18 @@ mod counted;
 pub(crate) mod cuda;
 mod error;
 mod exit;
+mod races;
 pub(crate) mod sim;
+mod step;
+mod watched;
 
 pub use call::DriverCall;
-pub(crate) use counted::Counted;
 pub use counted::DriverCalls;
 pub use error::DriverError;
 pub(crate) use exit::{stay, wait_at_exit};
+pub use races::{Race, RaceAccess, RacedMemory};
+pub use step::{LoggedStep, Step, Touched};
+pub(crate) use watched::{Watch, Watched};
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
 
@@ -48,6 +53,13 @@ pub(crate) type DriverResult<T> = Result<T, DriverError>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct DevicePtr(pub(crate) u64);
+
+impl DevicePtr {
+    /// The address.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
 
 impl fmt::Debug for DevicePtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

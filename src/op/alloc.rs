@@ -17,6 +17,7 @@ impl Device {
     ///
     /// [`OutOfMemory`](crate::Error::OutOfMemory), [`TooLarge`](crate::Error::TooLarge), or the
     /// device is lost.
+    #[track_caller]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         DeviceBuffer::unwritten(self.core(), len)
     }
@@ -27,6 +28,7 @@ impl Device {
     /// # Errors
     ///
     /// As both.
+    #[track_caller]
     pub fn zeros<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(len)?;
         buffer.fill(T::zeroed())?;
@@ -40,6 +42,7 @@ impl Device {
     ///
     /// The system has no more memory to lock, [`TooLarge`](crate::Error::TooLarge), or the device
     /// is lost.
+    #[track_caller]
     pub fn alloc_host<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>> {
         HostBuffer::unwritten(self.core(), len)
     }

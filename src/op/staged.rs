@@ -22,6 +22,7 @@ impl Device {
     /// what is refused is told by the future. Pass a reference to data that is to be tried again then.
     /// To enqueue work on the buffer without awaiting the
     /// copy, use a [`HostBuffer`] and [`DeviceBuffer::copy_from`].
+    #[track_caller]
     pub fn upload<T: Pod>(&self, data: impl AsRef<[T]>) -> Upload<T> {
         Upload { state: Some(start_upload(self.core(), data.as_ref())) }
     }
@@ -33,6 +34,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The copy to pinned memory is enqueued on the current stream when this returns
     /// (`cuMemcpyDtoHAsync`); the future awaits it and copies from there to the `Vec`. What is
     /// refused is told by the future.
+    #[track_caller]
     pub fn to_vec(&self) -> ToVec<T> {
         ToVec { state: Some(start_download(self)) }
     }
@@ -68,6 +70,7 @@ pub struct ToVec<T> {
     state: Option<Result<(HostBuffer<T>, Completion)>>,
 }
 
+#[track_caller]
 fn start_upload<T: Pod>(
     core: &Arc<DeviceCore>,
     data: &[T],
@@ -78,6 +81,7 @@ fn start_upload<T: Pod>(
     Ok((buffer, copied))
 }
 
+#[track_caller]
 fn start_download<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<(HostBuffer<T>, Completion)> {
     let mut staged = buffer.device().alloc_host(buffer.len())?;
     let copied = buffer.copy_to(&mut staged)?;

@@ -41,7 +41,7 @@ pub(crate) fn own_device() -> Device {
 
 /// As [`own_device`], with other settings.
 pub(crate) fn own_device_with(settings: impl FnOnce(DeviceBuilder) -> DeviceBuilder) -> Device {
-    let builder = settings(Device::builder().count_driver_calls(true));
+    let builder = settings(Device::builder().count_driver_calls(true).panic_on_race(true));
     let builder = if on_gpu() { builder.cuda(0) } else { builder.simulated() };
     builder.open().expect("opening the device to test on")
 }
@@ -73,6 +73,7 @@ pub(crate) fn simulated_with(
     settings: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
 ) -> Device {
     let builder = Device::builder().simulated_with(options).single_stream(false);
+    let builder = builder.panic_on_race(true);
     settings(builder.count_driver_calls(true)).open().expect("opening a simulated device")
 }
 

@@ -24,6 +24,7 @@ mod order;
 mod programs;
 mod public_faults;
 mod queue;
+mod races;
 mod refused;
 mod streams;
 mod stub_driver;

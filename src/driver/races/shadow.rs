@@ -1,0 +1,153 @@
+//! Who last touched which bytes of one block of memory. Pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::clock::{Clock, Host};
+
+/// An access that was made, as far as a report needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    /// The stream's index.
+    pub(super) stream: u32,
+    /// Which operation of the stream: 1 is the first.
+    pub(super) number: u64,
+    pub(super) name: &'static str,
+    /// All that it touched in one piece, from the block's first byte.
+    pub(super) first: u64,
+    pub(super) end: u64,
+    pub(super) writes: bool,
+}
+
+impl Access {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.first..self.end
+    }
+}
+
+/// What comes before the operation that is looked at.
+pub(super) struct Before<'a> {
+    /// `None`: the host itself.
+    pub(super) stream: Option<(u32, &'a Clock)>,
+    pub(super) host: &'a Host,
+}
+
+impl Before<'_> {
+    fn has(&self, access: &Access) -> bool {
+        self.host.knows(access.stream, access.number)
+            || self.stream.is_some_and(|(index, clock)| {
+                access.stream == index || clock.of(access.stream) >= access.number
+            })
+    }
+}
+
+/// Bytes with the same history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    end: u64,
+    /// The last one.
+    write: Option<Access>,
+    /// Those since, the latest of each stream.
+    reads: SmallVec<[Access; 2]>,
+}
+
+/// The accesses to a block that something enqueued later could still conflict with: none that the
+/// host knows to be finished, once [`Shadow::forget_known`] was called.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shadow {
+    /// By their first byte; they do not overlap. What no piece has, nobody touches.
+    pieces: BTreeMap<u64, Piece>,
+}
+
+impl Shadow {
+    pub(super) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Tells `conflict` of every access to `range` that an access ordered after `before`, and
+    /// nothing else, conflicts with.
+    pub(super) fn check(
+        &self,
+        range: Range<u64>,
+        writes: bool,
+        before: &Before<'_>,
+        mut conflict: impl FnMut(&Access, Range<u64>),
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.pieces.range(..=range.start).next_back().map_or(range.start, |p| *p.0);
+        for (&start, piece) in self.pieces.range(first..range.end) {
+            let overlap = start.max(range.start)..piece.end.min(range.end);
+            if overlap.is_empty() {
+                continue;
+            }
+            // A writer that is not ordered says it all: readers since came after it, or are its own races.
+            let readers = if writes { &piece.reads[..] } else { &[] };
+            for access in piece.write.iter().chain(readers) {
+                if !before.has(access) {
+                    conflict(access, overlap.clone());
+                }
+            }
+        }
+    }
+
+    /// Notes an access to `access.range()`.
+    pub(super) fn note(&mut self, access: Access, host: &Host) {
+        let range = access.range();
+        if range.is_empty() {
+            return;
+        }
+        self.split(range.start);
+        self.split(range.end);
+        if access.writes {
+            while let Some((&start, _)) = self.pieces.range(range.clone()).next() {
+                self.pieces.remove(&start);
+            }
+            let piece = Piece { end: range.end, write: Some(access), reads: SmallVec::new() };
+            self.pieces.insert(range.start, piece);
+            return;
+        }
+        let mut gaps = SmallVec::<[(u64, u64); 2]>::new();
+        let mut at = range.start;
+        for (&start, piece) in self.pieces.range_mut(range.clone()) {
+            if at < start {
+                gaps.push((at, start));
+            }
+            at = piece.end;
+            piece.reads.retain(|read| {
+                read.stream != access.stream && !host.knows(read.stream, read.number)
+            });
+            piece.reads.push(access);
+        }
+        if at < range.end {
+            gaps.push((at, range.end));
+        }
+        for (start, end) in gaps {
+            let reads = SmallVec::from_slice(&[access]);
+            self.pieces.insert(start, Piece { end, write: None, reads });
+        }
+    }
+
+    /// Makes a piece that has `at` inside two.
+    fn split(&mut self, at: u64) {
+        if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
+            && piece.end > at
+        {
+            let rest = piece.clone();
+            piece.end = at;
+            self.pieces.insert(at, rest);
+        }
+    }
+
+    /// Lets go of accesses that the host knows to be finished.
+    pub(super) fn forget_known(&mut self, host: &Host) {
+        self.pieces.retain(|_, piece| {
+            piece.write = piece.write.filter(|write| !host.knows(write.stream, write.number));
+            piece.reads.retain(|read| !host.knows(read.stream, read.number));
+            piece.write.is_some() || !piece.reads.is_empty()
+        });
+    }
+}
