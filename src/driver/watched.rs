@@ -127,7 +127,7 @@ impl Watched {
             }
             let races = seen.checker.as_ref().map_or(&[][..], |checker| checker.races());
             let race = races.get(found).cloned().filter(|_| self.panic_on_race);
-            seen.note(device, step, refused.cloned());
+            seen.note(device, step, refused.copied());
             race
         };
         if let Some(race) = race
@@ -162,7 +162,7 @@ impl Watched {
             }
             let log = seen.log.as_mut().zip(logged);
             if let Some(logged) = log.and_then(|(log, len)| log.get_mut(len - 1)) {
-                logged.refused = Some(error.clone());
+                logged.refused = Some(*error);
             }
         }
         made
@@ -401,7 +401,7 @@ impl Driver for Watched {
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
         one(&self.counters.module_loads);
         let made = self.inner.module_load(ptx);
-        let outcome = made.as_ref().map(drop).map_err(|refused| refused.error.clone());
+        let outcome = made.as_ref().map(drop).map_err(|refused| refused.error);
         self.other(DriverCall::ModuleLoad, &outcome);
         made
     }
