@@ -13,6 +13,8 @@
 //! of: memory goes by what is in flight.
 
 mod clock;
+#[cfg(test)]
+mod random;
 mod report;
 mod shadow;
 #[cfg(test)]
