@@ -40,6 +40,6 @@
 
 pub use crate::driver::sim::{
     CostModel, Fault, Injected, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan,
-    Simulator, Violation,
+    Simulator, Stuck, StuckStream, Violation, WaitsFor,
 };
 pub use crate::driver::{DevicePtr, DriverCall};

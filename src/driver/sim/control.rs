@@ -1,12 +1,13 @@
 //! The handle by which a test drives and watches the simulated device.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use super::fault::{Fault, Injected, assert_sticky};
 use super::machine::Machine;
 use super::schedule::Schedule;
 use super::state::{Permit, State};
+use super::stuck::Stuck;
 use super::timeline::SimEngine;
 use crate::driver::DevicePtr;
 
@@ -122,6 +123,11 @@ pub enum Violation {
         /// Of the kernel.
         name: &'static str,
     },
+    /// Somebody waited for a device that did not move: see [`Simulator::stuck`].
+    Stuck {
+        /// Who waited for whom.
+        report: Stuck,
+    },
 }
 
 /// Drives and watches a simulated device. Clones are the same handle; none keeps the device
@@ -131,7 +137,7 @@ pub enum Violation {
 /// Called by a twin, which runs on that thread, they return at once without having done anything.
 #[derive(Clone)]
 pub struct Simulator {
-    machine: Arc<Machine>,
+    pub(super) machine: Arc<Machine>,
 }
 
 impl Simulator {
@@ -184,13 +190,37 @@ impl Simulator {
         let mut state = self.machine.lock();
         state.open_gate(gate);
         self.machine.release(state);
+        self.machine.changed(); // calls that wait for room let the device move themselves
     }
 
-    /// Changes when operations run, from the next one on.
+    /// Who waits for whom, if the device is stuck: something is pending, nothing runs, and nothing
+    /// could. A gate was not opened, an operation never ends, or under [`Schedule::Stepped`] a step
+    /// is due. What nobody needs under [`Schedule::Lazy`] makes no device stuck: it is if something is
+    /// needed and nothing of that can run.
+    pub fn stuck(&self) -> Option<Stuck> {
+        self.machine.lock().stuck()
+    }
+
+    /// Ends the device if it is [`stuck`](Simulator::stuck), with a sticky error 702
+    /// ([`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT)), so that whoever waits for it is told.
+    /// The report is returned and kept among the [`violations`](Simulator::violations).
+    ///
+    /// By itself the device does so after [`SimOptions::stall_limit`](super::SimOptions::stall_limit).
+    pub fn give_up(&self) -> Option<Stuck> {
+        self.machine.give_up(self.machine.lock())
+    }
+
+    /// How many choices of [`Schedule::Random`] differed from the tame ones so far.
+    pub fn deviations(&self) -> u32 {
+        self.machine.lock().turn.deviations()
+    }
+
+    /// Changes when operations run, from the next one on. A random schedule begins anew.
     pub fn set_schedule(&self, schedule: Schedule) {
         let mut state = self.machine.lock();
-        state.schedule = schedule;
+        state.set_schedule(schedule);
         self.machine.release(state);
+        self.machine.changed();
     }
 
     /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands.
@@ -295,9 +325,14 @@ impl Simulator {
         if self.machine.on_executor() {
             return None;
         }
+        let state = self.machine.wait_until(self.machine.lock(), State::settled);
+        let mut state = self.set_stepping(state, true);
         let idle = |state: &State| state.permit.is_none() && state.settled();
-        let mut state = self.machine.wait_until(self.machine.lock(), idle);
-        let op = state.ops().find(&wanted)?;
+        state = self.machine.wait_until(state, idle);
+        let Some(op) = state.ops().find(&wanted) else {
+            drop(self.set_stepping(state, false));
+            return None;
+        };
         state.permit = Some(Permit { seq: op.id, ran: None });
         self.machine.release(state);
 
@@ -305,8 +340,26 @@ impl Simulator {
         state = self.machine.wait_until(self.machine.lock(), known);
         let ran = state.permit.take().and_then(|permit| permit.ran);
         self.machine.changed(); // others who wait to step
-        drop(self.machine.wait_until(state, State::settled));
+        state = self.machine.wait_until(state, State::settled);
+        drop(self.set_stepping(state, false));
         (ran == Some(true)).then_some(op)
+    }
+
+    /// Notes that a test steps: what costs no time runs by itself meanwhile, in lock-step too.
+    fn set_stepping<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        stepping: bool,
+    ) -> MutexGuard<'a, State> {
+        match stepping {
+            true => state.stepping += 1,
+            false => state.stepping -= 1,
+        }
+        if !state.schedule.is_lock_step() {
+            return state;
+        }
+        self.machine.release(state);
+        self.machine.lock()
     }
 }
 

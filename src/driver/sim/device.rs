@@ -181,7 +181,7 @@ impl Driver for SimDriver {
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::EventRecord)?;
         entered.stream(stream.raw())?;
-        let recording = entered.state.new_recording();
+        let recording = entered.state.new_recording(stream.raw());
         match entered.state.events.get_mut(&event.raw()) {
             Some(event) => event.latest = Some(Arc::clone(&recording)),
             None => return Err(entered.error(INVALID_HANDLE)),
@@ -195,14 +195,20 @@ impl Driver for SimDriver {
             let Some(event) = entered.state.events.get(&event.raw()) else {
                 return Err(entered.error(INVALID_HANDLE));
             };
-            let Some(recording) = &event.latest else {
+            let Some(recording) = event.latest.clone() else {
                 return entered.done(true);
             };
-            let Some(reached) = recording.reached() else {
-                return entered.done(false);
-            };
-            entered.state.host_now = entered.state.host_now.max(reached);
-            entered.done(true)
+            let faults = &mut entered.state.faults;
+            match recording.reached() {
+                None => entered.not_reached(&recording),
+                Some(_) if recording.is_late(|| faults.meet_seen(recording.stream)) => {
+                    entered.done(false)
+                }
+                Some(reached) => {
+                    entered.state.host_now = entered.state.host_now.max(reached);
+                    entered.done(true)
+                }
+            }
         });
         match answer {
             // An answer and no error, as it is of CUDA; only a fault gives it.
@@ -237,6 +243,7 @@ impl Driver for SimDriver {
         }
         let memory = &mut entered.state.devices[self.device].memory;
         let Some((ptr, allocation)) = memory.alloc(bytes) else {
+            entered.state.need_frees(self.device);
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
         entered.enqueue_control(stream.raw(), Item::Alloc { ptr, allocation })?;

@@ -10,7 +10,6 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 
 use super::bytes::Executing;
-use super::fault::Strike;
 use super::machine::Machine;
 use super::schedule::Next;
 use super::state::{Garbage, Started, State};
@@ -77,9 +76,9 @@ fn execute<'a>(
         return;
     };
     let mut garbage = Garbage::default();
-    let failure = |strike: Strike| Failure { code: strike.code, violation: None };
+    let failure = |(code, _)| Failure { code, violation: None };
     let prepared = match strike {
-        Some(strike) if !strike.takes_effect => Err((failure(strike), work)),
+        Some(strike @ (_, false)) => Err((failure(strike), work)),
         _ => work.prepare(name, &state.devices[device].memory),
     };
     let outcome = match prepared {

@@ -1,13 +1,16 @@
-//! Which calls of the driver, and which operations of the device, are made to fail. Pure.
+//! Which calls of the driver, and which operations of the device, are made to fail, to be slow, or
+//! never to end. Pure.
 
 use super::control::SimOpKind;
+use super::random::SplitMix64;
 use crate::driver::{DriverCall, DriverError};
 
 /// Faults that struck which are remembered: the first ones say most.
 const INJECTED_KEPT: usize = 1_024;
 
-/// Something that is to fail: the next call of the driver that matches, unless
-/// [`after`](Fault::after), [`times`](Fault::times) or [`always`](Fault::always) say otherwise.
+/// Something that is to fail, or to take long: the next call or operation that matches, unless
+/// [`after`](Fault::after), [`times`](Fault::times), [`always`](Fault::always) or
+/// [`one_in`](Fault::one_in) say otherwise.
 ///
 /// Given to [`SimOptions::fault`](super::SimOptions::fault) or
 /// [`Simulator::inject`](super::Simulator::inject), and counted from there on. Several can be there
@@ -35,11 +38,11 @@ const INJECTED_KEPT: usize = 1_024;
 #[must_use = "a fault strikes where it is injected"]
 pub struct Fault {
     of: Of,
-    /// Not 0.
-    code: u32,
+    effect: Effect,
     after: u64,
     times: u64,
-    takes_effect: bool,
+    /// One in how many strikes, and the seed that chooses them. The first is not 0.
+    chance: Option<(u64, u64)>,
 }
 
 /// What a fault is to strike.
@@ -48,6 +51,25 @@ enum Of {
     AnyCall,
     Call(DriverCall),
     Run(SimOpKind),
+    /// A recording that was reached and is asked for the first time.
+    Seen,
+}
+
+/// What a fault does to what it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Error {
+        /// Not 0.
+        code: u32,
+        /// What is struck is done all the same.
+        takes_effect: bool,
+    },
+    /// The operation takes so many ns longer.
+    Slow(u64),
+    /// The operation never ends.
+    Endless,
+    /// So many queries say that what was reached was not.
+    Late(u64),
 }
 
 impl Fault {
@@ -58,18 +80,19 @@ impl Fault {
     /// Where `code` is 0, which is CUDA's success.
     #[track_caller]
     pub fn any_call(code: u32) -> Self {
-        Fault::new(Of::AnyCall, code)
+        Fault::error(Of::AnyCall, code)
     }
 
     /// A call of this kind answers `code`, a `CUresult`, and does nothing. `NOT_READY` (600) has
-    /// an event query answer that the event was not reached, as CUDA's does.
+    /// an event query answer that the event was not reached, as CUDA's does;
+    /// [`seen_late`](Fault::seen_late) does so for each event by itself.
     ///
     /// # Panics
     ///
     /// Where `code` is 0, which is CUDA's success.
     #[track_caller]
     pub fn of_call(call: DriverCall, code: u32) -> Self {
-        Fault::new(Of::Call(call), code)
+        Fault::error(Of::Call(call), code)
     }
 
     /// An operation of this kind is enqueued as any other, and fails when the device comes to run
@@ -86,13 +109,37 @@ impl Fault {
         let by_engine = matches!(kind, SimOpKind::CopyH2D | SimOpKind::CopyD2H);
         let of_kernel = DriverError::new("", code).is_of_kernel();
         assert!(!(by_engine && of_kernel), "{code} is a kernel's error: a {kind:?} runs none");
-        Fault::new(Of::Run(kind), code)
+        Fault::error(Of::Run(kind), code)
+    }
+
+    /// An operation of this kind is begun and never ends, as a kernel that spins for ever. Its
+    /// stream goes no further and other streams go on. It ends with its device:
+    /// [`Simulator::stuck`](super::Simulator::stuck) tells of it,
+    /// and [`SimOptions::stall_limit`](super::SimOptions::stall_limit) bounds it.
+    pub fn never_finishes(kind: SimOpKind) -> Self {
+        Fault::new(Of::Run(kind), Effect::Endless)
+    }
+
+    /// An operation of this kind takes `ns` nanoseconds of virtual time more than it costs.
+    pub fn slow(kind: SimOpKind, ns: u64) -> Self {
+        Fault::new(Of::Run(kind), Effect::Slow(ns))
+    }
+
+    /// The host sees the end of something late: the first `queries` queries that would answer that
+    /// an event's recording was reached answer that it was not. What it strikes is a recording. The
+    /// device does not wait: a stream that waits for it goes on.
+    pub fn seen_late(queries: u64) -> Self {
+        Fault::new(Of::Seen, Effect::Late(queries))
     }
 
     #[track_caller]
-    fn new(of: Of, code: u32) -> Self {
+    fn error(of: Of, code: u32) -> Self {
         assert!(code != 0, "0 is success: a call cannot fail with it");
-        Fault { of, code, after: 0, times: 1, takes_effect: false }
+        Fault::new(of, Effect::Error { code, takes_effect: false })
+    }
+
+    fn new(of: Of, effect: Effect) -> Self {
+        Fault { of, effect, after: 0, times: 1, chance: None }
     }
 
     /// Lets so many pass first, of what it matches.
@@ -101,7 +148,8 @@ impl Fault {
         self
     }
 
-    /// How many strike in a row, of what it matches. Instead of 1.
+    /// How many are struck, of what it matches: those that come first, unless it is by chance.
+    /// Instead of 1.
     pub fn times(mut self, times: u64) -> Self {
         self.times = times;
         self
@@ -112,13 +160,34 @@ impl Fault {
         self.times(u64::MAX)
     }
 
+    /// By chance: of what it matches one in `n` is struck, chosen by `seed` and the same ones every
+    /// time. Without an end, unless [`times`](Fault::times) comes after it.
+    ///
+    /// # Panics
+    ///
+    /// Where `n` is 0.
+    #[track_caller]
+    pub fn one_in(mut self, n: u64, seed: u64) -> Self {
+        assert!(n > 0, "one in 0 is no chance");
+        self.chance = Some((n, seed));
+        self.always()
+    }
+
     /// What is struck is done all the same, and then answers the error. CUDA's calls do so with sticky
     /// codes: they also tell the errors of earlier work. With another code this is a driver that
     /// breaks its contract, in which what answers an error was not done, and this crate promises
     /// nothing. What a call makes is not told to the caller then
     /// and stays for good; a call that would not have succeeded answers its own error.
+    ///
+    /// # Panics
+    ///
+    /// Where it is a fault without an error: one that makes something slow, late, or endless.
+    #[track_caller]
     pub fn taking_effect(mut self) -> Self {
-        self.takes_effect = true;
+        let Effect::Error { takes_effect, .. } = &mut self.effect else {
+            panic!("what is slow, late or endless answers no error");
+        };
+        *takes_effect = true;
         self
     }
 
@@ -160,14 +229,32 @@ pub enum Injected {
         /// What the device ended with.
         code: u32,
     },
-}
-
-/// A fault's turn has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Strike {
-    pub(super) code: u32,
-    /// What is struck is done all the same.
-    pub(super) takes_effect: bool,
+    /// An operation that took longer than it costs.
+    #[non_exhaustive]
+    Slow {
+        /// As [`SimOp::id`](super::SimOp::id).
+        id: u64,
+        /// What it does.
+        kind: SimOpKind,
+        /// By how much, in virtual time.
+        ns: u64,
+    },
+    /// An operation that was begun and never ends.
+    #[non_exhaustive]
+    NeverFinishes {
+        /// As [`SimOp::id`](super::SimOp::id).
+        id: u64,
+        /// What it was to do.
+        kind: SimOpKind,
+    },
+    /// A recording whose end is seen late.
+    #[non_exhaustive]
+    SeenLate {
+        /// The stream that it was made on.
+        stream: u64,
+        /// How many queries say that it was not reached.
+        queries: u64,
+    },
 }
 
 /// The faults of a machine.
@@ -182,20 +269,30 @@ pub(super) struct Faults {
 #[derive(Debug)]
 struct Armed {
     fault: Fault,
-    /// How much it has met of what it matches.
-    met: u64,
+    /// How much it is to let pass yet, of what it matches.
+    pass: u64,
+    /// How much it is to strike yet.
+    left: u64,
+    chance: Option<(u64, SplitMix64)>,
 }
 
 impl Armed {
-    /// Counts one more; true where it is struck.
-    fn is_turn(&mut self) -> bool {
-        self.met += 1;
-        self.met > self.fault.after && !self.is_over(self.met - 1)
+    fn new(fault: Fault) -> Self {
+        let Fault { after, times, chance, .. } = fault;
+        let chance = chance.map(|(n, seed)| (n, SplitMix64::new(seed)));
+        Armed { fault, pass: after, left: times, chance }
     }
 
-    /// Whether nothing is struck after `met` of what it matches.
-    fn is_over(&self, met: u64) -> bool {
-        met >= self.fault.after.saturating_add(self.fault.times)
+    /// Counts one more; true where it is struck.
+    fn is_turn(&mut self) -> bool {
+        if self.pass > 0 {
+            self.pass -= 1;
+            return false;
+        }
+        let drawn = self.chance.as_mut().is_none_or(|(n, numbers)| numbers.below(*n) == 0);
+        let struck = drawn && self.left > 0;
+        self.left -= u64::from(struck);
+        struck
     }
 }
 
@@ -207,7 +304,7 @@ impl Faults {
     }
 
     pub(super) fn inject(&mut self, fault: Fault) {
-        self.armed.push(Armed { fault, met: 0 });
+        self.armed.push(Armed::new(fault));
     }
 
     pub(super) fn clear(&mut self) {
@@ -215,25 +312,34 @@ impl Faults {
     }
 
     /// A call comes in.
-    pub(super) fn meet_call(&mut self, call: DriverCall) -> Option<Strike> {
+    pub(super) fn meet_call(&mut self, call: DriverCall) -> Option<Effect> {
         self.meet(Of::Call(call))
     }
 
     /// The device comes to an operation.
-    pub(super) fn meet_run(&mut self, kind: SimOpKind) -> Option<Strike> {
+    pub(super) fn meet_run(&mut self, kind: SimOpKind) -> Option<Effect> {
         self.meet(Of::Run(kind))
     }
 
-    fn meet(&mut self, met: Of) -> Option<Strike> {
-        let mut strike = None;
+    /// A recording on this stream was reached and is asked for the first time: how many queries say
+    /// that it was not.
+    pub(super) fn meet_seen(&mut self, stream: u64) -> u64 {
+        let Some(Effect::Late(queries)) = self.meet(Of::Seen) else {
+            return 0;
+        };
+        self.note(Injected::SeenLate { stream, queries });
+        queries
+    }
+
+    fn meet(&mut self, met: Of) -> Option<Effect> {
+        let mut effect = None;
         self.armed.retain_mut(|armed| {
             if armed.fault.is_of(met) && armed.is_turn() {
-                let Fault { code, takes_effect, .. } = armed.fault;
-                strike.get_or_insert(Strike { code, takes_effect });
+                effect.get_or_insert(armed.fault.effect);
             }
-            !armed.is_over(armed.met)
+            armed.left > 0
         });
-        strike
+        effect
     }
 
     /// Notes what was struck.
@@ -258,7 +364,10 @@ mod tests {
     /// The codes that these calls meet in turn; 0: none.
     fn codes(faults: &[Fault], calls: &[DriverCall]) -> Vec<u32> {
         let mut faults = Faults::new(faults);
-        let mut meet = |call: &DriverCall| faults.meet_call(*call).map_or(0, |strike| strike.code);
+        let mut meet = |call: &DriverCall| match faults.meet_call(*call) {
+            Some(Effect::Error { code, .. }) => code,
+            _ => 0,
+        };
         calls.iter().map(&mut meet).collect()
     }
 
@@ -299,10 +408,48 @@ mod tests {
         let mut faults = Faults::new(&[Fault::when_run(SimOpKind::Fill, 700)]);
         assert_eq!(faults.meet_call(FILL), None);
         assert_eq!(faults.meet_run(SimOpKind::Kernel), None);
-        let strike = Strike { code: 700, takes_effect: false };
-        assert_eq!(faults.meet_run(SimOpKind::Fill), Some(strike));
+        let effect = Effect::Error { code: 700, takes_effect: false };
+        assert_eq!(faults.meet_run(SimOpKind::Fill), Some(effect));
         let mut any = Faults::new(&[Fault::any_call(1)]);
         assert_eq!(any.meet_run(SimOpKind::Fill), None);
+    }
+
+    #[test]
+    fn chance_strikes_one_in_so_many_the_same_ones_every_time() {
+        let fault = Fault::of_call(FILL, 1).one_in(4, 7);
+        let struck = codes(std::slice::from_ref(&fault), &[FILL; 1_000]);
+        assert_eq!(struck, codes(std::slice::from_ref(&fault), &[FILL; 1_000]));
+        assert_ne!(struck, codes(&[fault.clone().one_in(4, 8)], &[FILL; 1_000]));
+        let count = struck.iter().sum::<u32>();
+        assert!((200..300).contains(&count), "{count}");
+
+        let limited = codes(&[fault.clone().times(3)], &[FILL; 1_000]);
+        assert_eq!(limited.iter().sum::<u32>(), 3);
+        let later = codes(&[fault.after(5)], &[FILL; 1_000]);
+        assert_eq!(later[..5], [0; 5]);
+        assert_eq!(later[5..], struck[..995], "what passes draws no number");
+        assert_eq!(codes(&[Fault::of_call(FILL, 1).one_in(1, 0)], &[FILL; 9]), [1; 9]);
+    }
+
+    #[test]
+    fn what_is_slow_late_or_endless_strikes_what_it_is_of() {
+        let mut faults = Faults::new(&[
+            Fault::slow(SimOpKind::Fill, 5),
+            Fault::never_finishes(SimOpKind::Fill).after(1),
+            Fault::seen_late(2),
+        ]);
+        assert_eq!(faults.meet_call(FILL), None);
+        assert_eq!(faults.meet_run(SimOpKind::Kernel), None);
+        assert_eq!(faults.meet_run(SimOpKind::Fill), Some(Effect::Slow(5)));
+        assert_eq!(faults.meet_run(SimOpKind::Fill), Some(Effect::Endless));
+        assert_eq!((faults.meet_seen(4), faults.meet_seen(4)), (2, 0));
+        assert_eq!(faults.injected(), [Injected::SeenLate { stream: 4, queries: 2 }]);
+    }
+
+    #[test]
+    #[should_panic(expected = "answers no error")]
+    fn what_answers_no_error_does_not_answer_it_late() {
+        drop(Fault::seen_late(1).taking_effect());
     }
 
     #[test]

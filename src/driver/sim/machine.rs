@@ -3,14 +3,22 @@
 //! Three kinds of threads meet here. *Callers* of the driver hold the lock for the length of a
 //! call. The *executor* holds it between operations, never during one. *Tests* wait, through
 //! [`Simulator`](super::Simulator), for what they asked to have happened. Nobody polls.
+//!
+//! Under a schedule in lock-step a call has a *turn* first: what the schedule lets run now does, and
+//! the call waits for it, with the lock given back, before it does anything itself. What it enqueues
+//! is for later turns. A twin's calls have none: they would wait for themselves.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use super::executor;
-use super::fault::{Injected, Strike};
+use super::fault::{Effect, Injected};
 use super::options::SimOptions;
-use super::state::{Facts, Item, State};
+use super::queue::Recording;
+use super::schedule::Next;
+use super::state::{Facts, Garbage, Item, State};
+use super::stuck::Stuck;
 use crate::driver::{DriverCall, DriverError, DriverResult};
 
 const NOT_PERMITTED: u32 = 800;
@@ -60,12 +68,81 @@ impl Machine {
 
     /// Gives the lock back and sees that the executor looks at what there is to run.
     pub(super) fn release(&self, mut state: MutexGuard<'_, State>) {
+        if !state.has_something_for_executor() {
+            return;
+        }
         // Once told it need not be told again: it looks before it parks.
         let parked = std::mem::take(&mut state.executor_parked);
         drop(state);
         if parked {
             self.something_to_run.notify_one();
         }
+    }
+
+    /// Lets the device move, under a schedule in lock-step, and waits until it has.
+    fn turn<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if !state.schedule.is_lock_step() || self.on_executor() {
+            return state;
+        }
+        state = self.wait_for_turn(state); // another call's
+        if state.is_turn_under_way() {
+            return state;
+        }
+        state.turn.overdue = false;
+        state.begin_turn();
+        let mut garbage = Garbage::default();
+        while let Some(Next::Control(stream)) = state.turn.next {
+            state.run_control(stream, &mut garbage);
+        }
+        // The executor drops it: callers hold locks of their own.
+        state.garbage.add(garbage);
+        if state.turn.next.is_some() && std::mem::take(&mut state.executor_parked) {
+            self.something_to_run.notify_one();
+        }
+        self.wait_for_turn(state)
+    }
+
+    /// Waits until no turn is under way, or until the one that is has taken too long.
+    fn wait_for_turn<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.turn.overdue {
+            return state;
+        }
+        let limit = state.stall_limit();
+        let under_way = |state: &mut State| state.is_turn_under_way();
+        let waited = self.something_changed.wait_timeout_while(state, limit, under_way);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.turn.overdue = state.is_turn_under_way();
+        state
+    }
+
+    /// Waits, lock given back meanwhile, until `full` is no longer so: a stream's queue.
+    fn wait_for_room<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        stream: u64,
+        full: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        while full(&state) {
+            let before = state.moved;
+            state.need_room(stream);
+            state = self.turn(state);
+            if state.moved != before || !full(&state) {
+                continue;
+            }
+            let waited = match state.stall_left() {
+                None => self.something_changed.wait(state),
+                Some(Duration::ZERO) => {
+                    self.give_up(state);
+                    Ok(self.lock())
+                }
+                Some(left) => {
+                    let waited = self.something_changed.wait_timeout(state, left);
+                    waited.map(|(state, _)| state).map_err(|e| PoisonError::new(e.into_inner().0))
+                }
+            };
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state
     }
 
     /// The executor's own wait, until told by [`Machine::release`].
@@ -91,21 +168,20 @@ impl Machine {
         device: usize,
         call: DriverCall,
     ) -> DriverResult<Entered<'_>> {
-        let mut state = self.lock();
+        let mut state = self.turn(self.lock());
         let index = state.calls;
         state.calls += 1;
         if let Some(code) = state.devices[device].failed {
             return Err(DriverError::new(call.name(), code));
         }
-        let strike = state.faults.meet_call(call);
+        let effect = state.faults.meet_call(call);
         let mut entered = Entered { machine: self, state, device, call, index, strike: None };
-        match strike {
-            Some(Strike { code, takes_effect: false }) => Err(entered.struck(code)),
-            later => {
-                entered.strike = later.map(|strike| strike.code);
-                Ok(entered)
-            }
+        match effect {
+            Some(Effect::Error { code, takes_effect: false }) => return Err(entered.struck(code)),
+            Some(Effect::Error { code, .. }) => entered.strike = Some(code),
+            _ => {}
         }
+        Ok(entered)
     }
 
     /// Ends a device with a sticky error. What was pending on it is dropped by the executor:
@@ -116,6 +192,17 @@ impl Machine {
         state.garbage = garbage;
         self.release(state);
         self.changed();
+    }
+
+    /// Ends what is stuck with a sticky error, and says how it was; nothing where it is not.
+    pub(super) fn give_up(&self, mut state: MutexGuard<'_, State>) -> Option<Stuck> {
+        let stuck = state.stuck()?;
+        let mut garbage = std::mem::take(&mut state.garbage);
+        state.give_up(&stuck, &mut garbage);
+        state.garbage = garbage;
+        self.release(state);
+        self.changed();
+        Some(stuck)
     }
 }
 
@@ -144,6 +231,18 @@ impl<'a> Entered<'a> {
             None => Ok(answer),
             Some(code) => Err(self.struck(code)),
         }
+    }
+
+    /// What an event query answers for a recording that is not reached: that, and somebody waits for
+    /// it from here on; or that the device has been stuck for too long, which ends it.
+    pub(super) fn not_reached(mut self, recording: &Recording) -> DriverResult<bool> {
+        self.state.need_recording(recording);
+        if self.state.stall_left() != Some(Duration::ZERO) {
+            return self.done(false);
+        }
+        let error = self.error(DriverError::LAUNCH_TIMEOUT);
+        self.machine.give_up(self.state);
+        Err(error)
     }
 
     /// The call is made to fail, and the device with it if the error is sticky.
@@ -219,7 +318,7 @@ impl<'a> Entered<'a> {
                 return Err((self.error(NOT_PERMITTED), Some(item)));
             }
             self.state.blocked_calls += 1;
-            self.state = self.machine.wait_until(self.state, |state| !full(state));
+            self.state = self.machine.wait_for_room(self.state, stream, full);
             if let Some(code) = self.state.devices[device].failed {
                 return Err((self.error(code), Some(item)));
             }

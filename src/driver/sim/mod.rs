@@ -25,15 +25,20 @@ mod cost;
 mod device;
 mod executor;
 mod fault;
+mod loss;
 mod machine;
 mod memory;
 mod module;
 mod options;
+mod queue;
+mod random;
 mod schedule;
 mod state;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod turn;
 mod work;
 
 pub use control::{SimOp, SimOpKind, SimSpan, Simulator, Violation};
@@ -42,4 +47,5 @@ pub(crate) use device::open;
 pub use fault::{Fault, Injected};
 pub use options::SimOptions;
 pub use schedule::Schedule;
+pub use stuck::{Stuck, StuckStream, WaitsFor};
 pub use timeline::SimEngine;

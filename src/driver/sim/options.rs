@@ -1,6 +1,7 @@
 //! What a simulated device can be told when it is opened.
 
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use super::control::Simulator;
 use super::cost::CostModel;
@@ -18,6 +19,8 @@ pub struct SimOptions {
     pub(super) cost: CostModel,
     /// In the order given.
     pub(super) faults: Vec<Fault>,
+    /// `None`: as the schedule has it.
+    pub(super) stall_limit: Option<Duration>,
     pub(super) simulator_to: Option<Sender<Simulator>>,
 }
 
@@ -31,6 +34,7 @@ impl SimOptions {
             queue_limit: 1_021,
             cost: CostModel::h200(),
             faults: Vec::new(),
+            stall_limit: None,
             simulator_to: None,
         }
     }
@@ -70,6 +74,19 @@ impl SimOptions {
     /// ones. [`Simulator::inject`](super::Simulator::inject) adds to them later.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
+        self
+    }
+
+    /// How long, in real time, the device may be [`stuck`](super::Simulator::stuck) while someone
+    /// waits for it: it ends then as if by [`Simulator::give_up`](super::Simulator::give_up), so that
+    /// nobody waits for ever. Ten seconds if not said; under [`Schedule::Stepped`], where a test
+    /// that has not stepped yet looks the same, no limit. [`Duration::MAX`] is no limit either.
+    ///
+    /// Looked at by event queries, and by calls that wait for room in a queue. A call that lets the
+    /// device move, under a schedule in lock-step, waits no longer than so for an operation to
+    /// run: a twin that blocks for ever does not take the caller with it.
+    pub fn stall_limit(mut self, limit: Duration) -> Self {
+        self.stall_limit = Some(limit);
         self
     }
 

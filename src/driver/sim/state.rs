@@ -4,73 +4,25 @@
 //! waits for a recording is in `blocked`; a stream whose operation is being run is in neither.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::bytes::Block;
 use super::control::{SimOp, SimOpKind, SimSpan, Violation};
-use super::fault::{Faults, Injected, Strike};
+use super::fault::{Effect, Faults, Injected};
 use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::Modules;
 use super::options::SimOptions;
-use super::schedule::{Next, Ready, Schedule};
+pub(super) use super::queue::{Event, Item, Recording};
+use super::queue::{Queued, Stream};
+use super::schedule::{Next, Ready, Schedule, Turn};
 use super::timeline::{Engines, Share, SimEngine};
 use super::work::{Failure, Work};
-use crate::driver::DevicePtr;
 
 /// Executed operations that [`Simulator::timeline`](super::Simulator::timeline) remembers.
 pub(super) const SPANS_KEPT: usize = 65_536;
 /// Violations that are remembered: the first ones say most.
 const VIOLATIONS_KEPT: usize = 1_024;
-
-/// One recording of an event: waits and queries hold on to the one they met.
-#[derive(Debug)]
-pub(super) struct Recording {
-    id: u64,
-    /// Virtual time at which its stream came to it.
-    reached: OnceLock<u64>,
-}
-
-impl Recording {
-    pub(super) fn reached(&self) -> Option<u64> {
-        self.reached.get().copied()
-    }
-}
-
-/// What a stream's queue is made of.
-pub(super) enum Item {
-    Work(Work),
-    Record(Arc<Recording>),
-    Wait(Arc<Recording>),
-    Alloc { ptr: DevicePtr, allocation: u64 },
-    Free(DevicePtr),
-}
-
-struct Queued {
-    /// Place among all items of the machine; the id of an operation.
-    seq: u64,
-    /// Host's virtual time at the call.
-    issued: u64,
-    item: Item,
-}
-
-pub(super) struct Stream {
-    device: usize,
-    queue: VecDeque<Queued>,
-    /// Launches, copies and fills not finished, the one being run included.
-    pub(super) unfinished: usize,
-    /// An operation of it is being run.
-    running: bool,
-    /// Goes when its queue is empty; its handle is gone.
-    destroyed: bool,
-    /// Virtual end of what it came past: the latest of its operations and the recordings it
-    /// waited for.
-    end: u64,
-}
-
-pub(super) struct Event {
-    pub(super) timed: bool,
-    pub(super) latest: Option<Arc<Recording>>,
-}
 
 /// What is known of an operation from the call until it has run.
 #[derive(Clone, Copy, Debug)]
@@ -86,10 +38,12 @@ pub(super) struct Facts {
 }
 
 #[derive(Debug)]
-struct Pending {
-    stream: u64,
+pub(super) struct Pending {
+    pub(super) stream: u64,
     issued: u64,
-    facts: Facts,
+    pub(super) facts: Facts,
+    /// It is being run, or never ends.
+    begun: bool,
 }
 
 pub(super) struct Device {
@@ -118,6 +72,11 @@ impl Garbage {
     pub(super) fn is_empty(&self) -> bool {
         self.works.is_empty() && self.blocks.is_empty()
     }
+
+    pub(super) fn add(&mut self, other: Garbage) {
+        self.works.extend(other.works);
+        self.blocks.extend(other.blocks);
+    }
 }
 
 /// Work taken out of its queue to be run.
@@ -126,8 +85,8 @@ pub(super) struct Started {
     pub(super) device: usize,
     pub(super) name: &'static str,
     pub(super) work: Work,
-    /// It is made to fail.
-    pub(super) strike: Option<Strike>,
+    /// It is made to fail with this error; whether it is done all the same.
+    pub(super) strike: Option<(u32, bool)>,
 }
 
 pub(super) struct State {
@@ -137,15 +96,25 @@ pub(super) struct State {
     pub(super) modules: Modules,
     pub(super) pinned: PinnedMemory,
     pub(super) schedule: Schedule,
-    ready: Ready,
+    pub(super) ready: Ready,
+    /// Of the call under way, where the schedule is in lock-step.
+    pub(super) turn: Turn,
+    /// Tests that step right now.
+    pub(super) stepping: usize,
     /// Streams whose head waits for a recording, by the recording.
-    blocked: HashMap<u64, Vec<u64>>,
+    pub(super) blocked: HashMap<u64, Vec<u64>>,
     /// Closed gates, and the streams whose head waits at them.
-    gates: HashMap<u64, Vec<u64>>,
+    pub(super) gates: HashMap<u64, Vec<u64>>,
     /// Operations not finished, by sequence number.
-    pending: BTreeMap<u64, Pending>,
+    pub(super) pending: BTreeMap<u64, Pending>,
     /// The operation being run.
-    running: Option<u64>,
+    pub(super) running: Option<u64>,
+    /// Grows whenever anything is enqueued, begun, run, opened or dropped.
+    pub(super) moved: u64,
+    /// `moved` when the device was first seen stuck as it is, and when that was.
+    pub(super) stuck_since: Option<(u64, Instant)>,
+    /// How long it may be so; `None` where the schedule says.
+    pub(super) stall_limit: Option<Duration>,
     pub(super) permit: Option<Permit>,
     /// The host's virtual clock, in ns.
     pub(super) host_now: u64,
@@ -183,10 +152,15 @@ impl State {
             pinned: PinnedMemory::default(),
             schedule: options.schedule,
             ready: Ready::default(),
+            turn: Turn::new(options.schedule),
+            stepping: 0,
             blocked: HashMap::new(),
             gates: HashMap::new(),
             pending: BTreeMap::new(),
             running: None,
+            moved: 0,
+            stuck_since: None,
+            stall_limit: options.stall_limit,
             permit: None,
             host_now: 0,
             spans: VecDeque::new(),
@@ -211,15 +185,7 @@ impl State {
 
     pub(super) fn add_stream(&mut self, device: usize) -> u64 {
         let id = self.number();
-        let stream = Stream {
-            device,
-            queue: VecDeque::new(),
-            unfinished: 0,
-            running: false,
-            destroyed: false,
-            end: 0,
-        };
-        self.streams.insert(id, stream);
+        self.streams.insert(id, Stream::new(device));
         id
     }
 
@@ -244,16 +210,17 @@ impl State {
         true
     }
 
-    fn reap(&mut self, id: u64) {
+    pub(super) fn reap(&mut self, id: u64) {
         let idle = |s: &Stream| s.destroyed && !s.running && s.queue.is_empty();
         if self.streams.get(&id).is_some_and(idle) {
             self.streams.remove(&id);
         }
     }
 
-    /// A recording that no stream has come to.
-    pub(super) fn new_recording(&mut self) -> Arc<Recording> {
-        Arc::new(Recording { id: self.number(), reached: OnceLock::new() })
+    /// A recording that no stream has come to, of what was given to this one.
+    pub(super) fn new_recording(&mut self, stream: u64) -> Arc<Recording> {
+        let after = self.streams.get(&stream).and_then(|stream| stream.last);
+        Arc::new(Recording::new(self.number(), stream, after))
     }
 
     /// Puts an item at the end of a stream. `facts` where it is work.
@@ -266,8 +233,10 @@ impl State {
         stream.queue.push_back(Queued { seq, issued, item });
         if let Some(facts) = facts {
             stream.unfinished += 1;
-            self.pending.insert(seq, Pending { stream: id, issued, facts });
+            stream.last = Some((seq, facts.name));
+            self.pending.insert(seq, Pending { stream: id, issued, facts, begun: false });
         }
+        self.moved += 1;
         if idle {
             self.look_at_head(id);
         }
@@ -308,11 +277,21 @@ impl State {
         for waiting in self.gates.remove(&gate).unwrap_or_default() {
             self.look_at_head(waiting);
         }
+        self.moved += 1;
     }
 
     pub(super) fn choose(&self) -> Option<Next> {
         let permitted = self.permit.as_ref().map(|permit| permit.seq);
-        self.schedule.choose(&self.ready, permitted)
+        self.schedule.choose(&self.ready, self.stepping > 0, permitted, &self.turn)
+    }
+
+    /// Whether the executor, if it is parked, is to look.
+    pub(super) fn has_something_for_executor(&self) -> bool {
+        // Looking is cheap: only where most calls leave nothing to run it is not worth a wake-up.
+        !self.schedule.is_lock_step()
+            || self.drivers == 0
+            || !self.garbage.is_empty()
+            || self.choose().is_some()
     }
 
     /// Whether nothing is being run or would be, as the schedule stands.
@@ -344,32 +323,54 @@ impl State {
             Item::Free(ptr) => garbage.blocks.extend(device.memory.free(ptr)),
         }
         self.look_at_head(id);
+        self.moved += 1;
+        self.go_on();
     }
 
-    /// Takes the work at the head of a stream, to be run.
+    /// Takes the work at the head of a stream, to be run. `None` where it never ends: it keeps its
+    /// stream.
     pub(super) fn start(&mut self, id: u64) -> Option<Started> {
+        self.turn.next = None;
         let stream = self.streams.get_mut(&id)?;
         let Queued { seq, item, .. } = stream.queue.pop_front()?;
         self.ready.remove(seq);
-        stream.running = true;
-        self.running = Some(seq);
-        let (Item::Work(work), Some(pending)) = (item, self.pending.get(&seq)) else {
+        self.moved += 1;
+        let (Item::Work(work), Some(pending)) = (item, self.pending.get_mut(&seq)) else {
             return None;
         };
-        let Facts { name, kind, .. } = pending.facts;
-        let strike = self.faults.meet_run(kind);
-        if let Some(Strike { code, .. }) = strike {
-            self.faults.note(Injected::Run { id: seq, kind, code });
+        stream.running = true;
+        pending.begun = true;
+        let (device, Facts { name, kind, .. }) = (stream.device, pending.facts);
+        let mut strike = None;
+        match self.faults.meet_run(kind) {
+            None | Some(Effect::Late(_)) => {}
+            Some(Effect::Error { code, takes_effect }) => {
+                self.faults.note(Injected::Run { id: seq, kind, code });
+                strike = Some((code, takes_effect));
+            }
+            Some(Effect::Slow(ns)) => {
+                self.faults.note(Injected::Slow { id: seq, kind, ns });
+                pending.facts.duration = pending.facts.duration.saturating_add(ns);
+            }
+            Some(Effect::Endless) => {
+                self.faults.note(Injected::NeverFinishes { id: seq, kind });
+                stream.endless = Some((seq, work));
+                self.permit_ran(seq, true);
+                self.go_on();
+                return None;
+            }
         }
-        Some(Started { seq, device: stream.device, name, work, strike })
+        self.running = Some(seq);
+        Some(Started { seq, device, name, work, strike })
     }
 
     /// The work that was started has run: gives it its times, or ends its device.
     pub(super) fn finish(&mut self, seq: u64, outcome: Result<(), Failure>, garbage: &mut Garbage) {
         self.running = None;
+        self.moved += 1;
         // Nothing is placed before the call of the first operation not yet placed.
         let floor = self.pending.values().next().map_or(self.host_now, |first| first.issued);
-        let Some(Pending { stream: id, issued, facts }) = self.pending.remove(&seq) else {
+        let Some(Pending { stream: id, issued, facts, .. }) = self.pending.remove(&seq) else {
             return;
         };
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -397,57 +398,15 @@ impl State {
                 violation.into_iter().for_each(|violation| self.report(violation));
             }
         }
+        self.permit_ran(seq, true);
+        self.go_on();
+    }
+
+    pub(super) fn permit_ran(&mut self, seq: u64, ran: bool) {
         if let Some(permit) = &mut self.permit
             && permit.seq == seq
         {
-            permit.ran = Some(true);
-        }
-    }
-
-    /// Ends a device with a sticky error: what is pending on it never runs.
-    pub(super) fn fail(&mut self, device: usize, code: u32, garbage: &mut Garbage) {
-        self.devices[device].failed.get_or_insert(code);
-        let on_it: Vec<u64> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.device == device)
-            .map(|(&id, _)| id)
-            .collect();
-        for id in &on_it {
-            let Some(stream) = self.streams.get_mut(id) else {
-                continue;
-            };
-            for Queued { seq, item, .. } in std::mem::take(&mut stream.queue) {
-                self.ready.remove(seq);
-                if let Item::Work(work) = item {
-                    stream.unfinished -= 1;
-                    self.pending.remove(&seq);
-                    garbage.works.push(work);
-                }
-                if let Some(permit) = &mut self.permit
-                    && permit.seq == seq
-                {
-                    permit.ran = Some(false);
-                }
-            }
-            self.reap(*id);
-        }
-        for waiting in self.blocked.values_mut().chain(self.gates.values_mut()) {
-            waiting.retain(|id| !on_it.contains(id));
-        }
-        self.blocked.retain(|_, waiting| !waiting.is_empty());
-    }
-
-    /// The executor has ended, by itself or by a panic: nothing runs any more.
-    pub(super) fn end(&mut self, code: u32, garbage: &mut Garbage) {
-        for device in 0..self.devices.len() {
-            self.fail(device, code, garbage);
-        }
-        self.executor_ended = true;
-        self.running = None;
-        self.pending.clear();
-        if let Some(permit) = &mut self.permit {
-            permit.ran.get_or_insert(false);
+            permit.ran = Some(ran);
         }
     }
 
@@ -459,15 +418,19 @@ impl State {
 
     /// Operations that have not begun, in the order enqueued.
     pub(super) fn ops(&self) -> impl Iterator<Item = SimOp> {
-        let waiting = self.pending.iter().filter(|&(&seq, _)| self.running != Some(seq));
-        waiting.map(|(&seq, &Pending { stream, facts, .. })| SimOp {
+        let waiting = self.pending.iter().filter(|(_, pending)| !pending.begun);
+        waiting.map(|(&seq, pending)| self.op(seq, pending))
+    }
+
+    pub(super) fn op(&self, seq: u64, &Pending { stream, facts, .. }: &Pending) -> SimOp {
+        SimOp {
             id: seq,
             stream,
             kind: facts.kind,
             name: facts.name,
             bytes: facts.bytes,
             runnable: self.ready.work.contains_key(&seq),
-        })
+        }
     }
 
     pub(super) fn spans(&self) -> Vec<SimSpan> {

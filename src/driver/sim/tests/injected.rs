@@ -123,7 +123,7 @@ fn fill_of(dst: DevicePtr, value: u32) -> Fill {
 fn injected_calls(sim: &Simulator) -> Vec<(u64, DriverCall, u32)> {
     let call = |injected: &Injected| match *injected {
         Injected::Call { index, call, code } => (index, call, code),
-        Injected::Run { .. } => panic!("{injected:?}"),
+        _ => panic!("{injected:?}"),
     };
     sim.injected().iter().map(call).collect()
 }

@@ -1,5 +1,5 @@
 //! The simulated device through the driver's contract.
-#![allow(unsafe_code, clippy::unwrap_used)]
+#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -14,8 +14,13 @@ use crate::driver::{
 
 mod faults;
 mod injected;
+mod lazy;
 mod memory;
 mod order;
+mod program;
+mod random;
+mod slow;
+mod stuck;
 mod time;
 
 /// A device with one kernel loaded, and short names for what tests do.
@@ -154,8 +159,20 @@ impl Bench {
         stream: &StreamHandle,
         twin: Option<&dyn Fn() -> TwinJob>,
     ) -> DriverResult<()> {
+        self.try_launch_at(None, accesses, cost, blocks, stream, twin)
+    }
+
+    fn try_launch_at(
+        &self,
+        gate: Option<u64>,
+        accesses: &[MemAccess],
+        cost: KernelCost,
+        blocks: u32,
+        stream: &StreamHandle,
+        twin: Option<&dyn Fn() -> TwinJob>,
+    ) -> DriverResult<()> {
         let launch = Launch {
-            gate: None,
+            gate,
             function: &self.function,
             name: "kernel",
             grid: [blocks, 1, 1],
@@ -177,6 +194,23 @@ impl Bench {
     ) {
         let twin = move || Box::new(twin.clone()) as TwinJob;
         self.try_launch(&[], KernelCost::Nanoseconds(1_000), 1, stream, Some(&twin)).unwrap();
+    }
+
+    /// A launch that does nothing, and not before the gate is open.
+    fn launch_at(&self, gate: u64, stream: &StreamHandle) {
+        let twin = || Box::new(|_: &dyn TwinMemory| Ok(())) as TwinJob;
+        let cost = KernelCost::Nanoseconds(1_000);
+        self.try_launch_at(Some(gate), &[], cost, 1, stream, Some(&twin)).unwrap();
+    }
+
+    /// Asks for the event until it is finished: how often.
+    fn wait_for(&self, event: &EventHandle) -> usize {
+        (1..10_000).find(|_| self.done(event)).expect("it is finished in the end")
+    }
+
+    /// The names and streams of what has run, in that order.
+    fn ran(&self) -> Vec<(&'static str, u64)> {
+        self.sim.timeline().iter().map(|span| (span.name, span.stream)).collect()
     }
 
     /// What the device holds, read when all that runs by itself has run.

@@ -1,0 +1,84 @@
+//! Schedules in lock-step: what is needed, and what runs inside of a call.
+
+use super::queue::{Item, Queued, Recording};
+use super::schedule::{Schedule, Turn};
+use super::state::State;
+use crate::driver::DevicePtr;
+
+impl State {
+    pub(super) fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+        self.turn = Turn::new(schedule);
+    }
+
+    /// A call lets the device move. What takes no time runs at once; the rest is for the executor.
+    pub(super) fn begin_turn(&mut self) {
+        let State { schedule, turn, ready, streams, .. } = self;
+        let needed = |seq, stream| streams.get(&stream).is_some_and(|s| seq < s.needed);
+        schedule.begin(turn, ready, needed);
+    }
+
+    /// Something has run: chooses what comes next in the turn.
+    pub(super) fn go_on(&mut self) {
+        let State { schedule, turn, ready, streams, .. } = self;
+        if schedule.is_lock_step() && self.stepping == 0 {
+            let needed = |seq, stream| streams.get(&stream).is_some_and(|s| seq < s.needed);
+            schedule.go_on(turn, ready, needed);
+        }
+    }
+
+    /// Whether a call has let the device move, and it has not done so yet.
+    pub(super) fn is_turn_under_way(&self) -> bool {
+        self.turn.next.is_some() || self.running.is_some()
+    }
+
+    /// Somebody asked for a recording that is not reached.
+    pub(super) fn need_recording(&mut self, recording: &Recording) {
+        self.need(recording.stream, recording.id);
+    }
+
+    /// Somebody asked for room in the queue of a stream.
+    pub(super) fn need_room(&mut self, stream: u64) {
+        let oldest = self.streams.get(&stream).and_then(|stream| stream.first_work());
+        if let Some(oldest) = oldest {
+            self.need(stream, oldest + 1);
+        }
+    }
+
+    /// Somebody asked for memory that there is only when what is enqueued to be freed is.
+    pub(super) fn need_frees(&mut self, device: usize) {
+        if !self.schedule.is_lock_step() {
+            return;
+        }
+        let is_free = |queued: &&Queued| matches!(queued.item, Item::Free(DevicePtr(_)));
+        let on_it = self.streams.iter().filter(|(_, stream)| stream.device == device);
+        let last = on_it
+            .filter_map(|(&id, stream)| Some((id, stream.queue.iter().rev().find(is_free)?.seq)));
+        for (stream, seq) in last.collect::<Vec<_>>() {
+            self.need(stream, seq);
+        }
+    }
+
+    /// What was given to a stream before `end` is needed, and so is what it waits for there.
+    fn need(&mut self, stream: u64, end: u64) {
+        match self.schedule {
+            Schedule::Eager | Schedule::Stepped => return,
+            Schedule::Random { .. } => return self.turn.owed = true,
+            Schedule::Lazy => {}
+        }
+        let mut needs = vec![(stream, end)];
+        while let Some((stream, end)) = needs.pop() {
+            let Some(stream) = self.streams.get_mut(&stream) else {
+                continue;
+            };
+            // What came before was followed when that was needed.
+            let start = stream.queue.partition_point(|queued| queued.seq < stream.needed);
+            stream.needed = stream.needed.max(end);
+            let more = stream.queue.range(start..).take_while(|queued| queued.seq < end);
+            needs.extend(more.filter_map(|queued| match &queued.item {
+                Item::Wait(on) if on.reached().is_none() => Some((on.stream, on.id)),
+                _ => None,
+            }));
+        }
+    }
+}
