@@ -42,13 +42,26 @@ pub(crate) fn own_device() -> Device {
 /// As [`own_device`], with other settings.
 pub(crate) fn own_device_with(settings: impl FnOnce(DeviceBuilder) -> DeviceBuilder) -> Device {
     let builder = settings(Device::builder().count_driver_calls(true).panic_on_race(true));
-    let builder = if on_gpu() { builder.cuda(0) } else { builder.simulated() };
+    let builder = if on_gpu() { builder.cuda(0) } else { builder.simulated_with(unattended()) };
     builder.open().expect("opening the device to test on")
 }
 
-/// A simulated device that runs everything as soon as it can.
+/// A simulated device that nobody has to step: see [`unattended`].
 pub(crate) fn eager() -> Device {
-    simulated(SimOptions::new())
+    simulated(unattended())
+}
+
+/// Options of a simulated device that nobody has to step. What holds on one holds whenever operations
+/// run: `HEADWATER_TEST_SCHEDULE` says when. Unset it is `eager`; else `lazy`, or `random:` and a seed.
+pub(crate) fn unattended() -> SimOptions {
+    let asked = std::env::var("HEADWATER_TEST_SCHEDULE").unwrap_or_default();
+    let schedule = match (asked.as_str(), asked.strip_prefix("random:")) {
+        ("" | "eager", _) => Schedule::Eager,
+        ("lazy", _) => Schedule::Lazy,
+        (_, Some(seed)) => Schedule::random(seed.parse().expect("a seed")),
+        _ => panic!("{asked:?} is no schedule: eager, lazy or random:SEED"),
+    };
+    SimOptions::new().schedule(schedule)
 }
 
 /// A simulated device on which no launch, copy or fill runs before it is stepped.
