@@ -35,6 +35,7 @@ pub struct DeviceBuilder {
     count_driver_calls: bool,
     watch: Watch,
     queue_limit: u64,
+    by_hand: bool,
     hook: ErrorHook,
 }
 
@@ -88,6 +89,7 @@ impl Device {
             count_driver_calls: false,
             watch: Watch::default(),
             queue_limit: QUEUE_LIMIT,
+            by_hand: false,
             hook: ErrorHook::default(),
         }
     }
@@ -220,6 +222,12 @@ impl DeviceBuilder {
         self
     }
 
+    /// Has no thread look after what is awaited: for a program whose one thread does so by hand.
+    pub(crate) fn by_hand(mut self) -> Self {
+        self.by_hand = true;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -261,6 +269,7 @@ impl DeviceBuilder {
             inline_spin: inline_spin.min(LONGEST_SPIN),
             single_stream,
             queue_limit: self.queue_limit,
+            by_hand: self.by_hand,
             task_streams: 32,
             leased_streams: 16,
             hook: self.hook,

@@ -106,6 +106,7 @@ mod reactor;
 pub mod sim;
 mod sync;
 mod task;
+pub mod testing;
 
 pub use buffer::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, IntoDeviceSlice,

@@ -47,6 +47,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) inline_spin: Duration,
     pub(crate) single_stream: bool,
     pub(crate) queue_limit: u64,
+    /// As [`ReactorOptions::by_hand`].
+    pub(crate) by_hand: bool,
     /// Streams shared out among tasks and threads.
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
@@ -83,8 +85,9 @@ impl Device {
         if let Some(watched) = &backend.watched {
             watched.is_of(number);
         }
-        let (inline_spin, hook) = (options.inline_spin, options.hook.clone());
-        let reactor_options = ReactorOptions { device: number, inline_spin, hook };
+        let DeviceOptions { inline_spin, by_hand, ref hook, .. } = options;
+        let hook = hook.clone();
+        let reactor_options = ReactorOptions { device: number, inline_spin, by_hand, hook };
         let reactor = Reactor::new(backend.driver, reactor_options);
         let refused = |cause| {
             let error = reactor.refused("opening a device", cause);

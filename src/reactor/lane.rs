@@ -393,8 +393,12 @@ mod tests {
     #[test]
     fn room_is_not_waited_for_where_all_has_finished_and_someone_is_enqueuing() {
         const WORK: OpKey = OpKey::of(&Operation::kernel("work"));
-        let options =
-            ReactorOptions { device: 0, inline_spin: Duration::ZERO, hook: Default::default() };
+        let options = ReactorOptions {
+            device: 0,
+            inline_spin: Duration::ZERO,
+            by_hand: false,
+            hook: Default::default(),
+        };
         let reactor = Reactor::new(open(SimOptions::new()).0, options);
         let id = LaneId::new(0, 0);
         let options = LaneOptions { id, role: StreamRole::Task, priority: 0, queue_limit: 2 };

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
+use super::by_hand::hand;
 use super::lane::Lane;
 use super::thread::{Rounds, Watched};
 use super::timer_slack::PreciseSleeps;
@@ -28,10 +29,11 @@ struct Local {
 }
 
 /// Has the lane looked after for `waker`: by this thread if it is parked by that waker's future,
-/// else by the reactor's.
+/// else by the reactor's. A thread that has a hand leaves all to the reactors, which it turns.
 pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64, waker: &Waker) -> Result<(), Error> {
+    let by_hand = lane.reactor().options().by_hand && hand().is_some();
     let taken = with_local(|local| match local {
-        Some(local) if local.waker.will_wake(waker) => {
+        Some(local) if !by_hand && local.waker.will_wake(waker) => {
             local.rounds.add(Watched::new(lane, seq, Instant::now()));
             true
         }
@@ -55,7 +57,10 @@ impl LocalPoller {
     }
 
     /// Looks at what is due and sleeps until the next look, unless unparked before.
-    fn park(&self, woken: &AtomicBool) {
+    fn park(&self, woken: &Woken) {
+        if let Some(hand) = hand() {
+            return hand.wait(woken);
+        }
         // Taken out while at work: a look wakes others, whose wakers are foreign code.
         let mut rounds = with_rounds(take).unwrap_or_default();
         rounds.look(Instant::now());
@@ -65,7 +70,7 @@ impl LocalPoller {
             added.next(Instant::now())
         })
         .flatten();
-        if woken.load(Acquire) {
+        if woken.is_set() {
             return;
         }
         match next {
@@ -94,7 +99,7 @@ fn with_rounds<R>(f: impl FnOnce(&mut Rounds) -> R) -> Option<R> {
 /// Runs a future to its end on this thread, which looks after its GPU work itself.
 pub(crate) fn block_on_thread<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let wake = Arc::new(Unpark { woken: AtomicBool::new(false), thread: thread::current() });
+    let wake = Arc::new(Unpark { woken: Woken::default(), thread: thread::current() });
     let waker = Waker::from(wake.clone());
     let mut cx = Context::from_waker(&waker);
     let poller = LocalPoller::enter(waker.clone());
@@ -102,14 +107,34 @@ pub(crate) fn block_on_thread<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        while !wake.woken.swap(false, AcqRel) {
+        while !wake.woken.take() {
             poller.park(&wake.woken);
         }
     }
 }
 
+/// Whether a future was woken since it was last polled.
+#[derive(Debug, Default)]
+pub(crate) struct Woken(AtomicBool);
+
+impl Woken {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Acquire)
+    }
+
+    /// Whether it was, and takes it back.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, AcqRel)
+    }
+
+    /// True the first time.
+    pub(crate) fn set(&self) -> bool {
+        !self.0.swap(true, AcqRel)
+    }
+}
+
 struct Unpark {
-    woken: AtomicBool,
+    woken: Woken,
     thread: Thread,
 }
 
@@ -119,7 +144,7 @@ impl Wake for Unpark {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.woken.swap(true, AcqRel) {
+        if self.woken.set() {
             self.thread.unpark();
         }
     }

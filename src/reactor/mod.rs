@@ -5,6 +5,7 @@
 //! future of one operation. The [`Reactor`] owns a device's events, its thread and its fate.
 
 mod backoff;
+mod by_hand;
 mod completion;
 mod event_pool;
 mod fate;
@@ -21,15 +22,16 @@ mod timer_slack;
 mod trouble;
 mod waiters;
 
+pub(crate) use by_hand::{Hand, hold};
 pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
 pub(crate) use hook::ErrorHook;
 pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
-pub(crate) use local::block_on_thread;
+pub(crate) use local::{Woken, block_on_thread};
 pub(crate) use submit::{Enqueue, Held, Need, OpKey, Recording};
-pub(crate) use thread::{Reactor, ReactorOptions};
+pub(crate) use thread::{Reactor, ReactorOptions, Turned};
 
 /// The name of an operation: the `seq`-th of its lane, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -22,10 +22,10 @@ impl Refusals {
         if self.some.load(Relaxed) { self.trouble.lock().refusals } else { 0 }
     }
 
-    fn met(&self, passes: bool) -> Verdict {
+    fn met(&self, passes: bool, now: Option<Instant>) -> Verdict {
         let mut trouble = self.trouble.lock();
         self.some.store(true, Relaxed);
-        trouble.met(passes, Instant::now())
+        trouble.met(passes, now)
     }
 
     /// A call succeeded.
@@ -45,7 +45,9 @@ impl Lane {
     /// follow once it holds no lock.
     pub(super) fn note_refusal(&self, refusals: &Refusals, error: DriverError) {
         let passes = error.code() == DriverError::OUT_OF_MEMORY || error.is_of_capture();
-        match refusals.met(passes) {
+        // By hand, how fast looks follow each other is the machine's matter and not the program's.
+        let now = (!self.reactor.options().by_hand).then(Instant::now);
+        match refusals.met(passes, now) {
             _ if error.is_sticky() => self.reactor.fail(error),
             Verdict::GiveUp => self.reactor.fail(error),
             Verdict::First => self.reactor.note_transient(error),

@@ -26,6 +26,8 @@ pub(crate) struct ReactorOptions {
     pub(crate) device: u32,
     /// How long the first poll of a completion may spin; zero: not at all.
     pub(crate) inline_spin: Duration,
+    /// It has no thread: whoever runs the program calls [`Reactor::turn`] when nothing else can run.
+    pub(crate) by_hand: bool,
     pub(crate) hook: ErrorHook,
 }
 
@@ -106,10 +108,14 @@ impl Reactor {
 
     /// Has the thread look after a lane on which ticket `seq` is waited for. It is woken only if
     /// the lane is due before the look it has planned anyway. `Err` where there is no thread and
-    /// none can be started.
+    /// none can be started. By hand, the next turn looks after it.
     pub(super) fn watch(&self, lane: &Arc<Lane>, seq: u64) -> Result<(), Error> {
         let watched = Watched::new(lane, seq, Instant::now());
         let mut state = self.inbox.state.lock();
+        if self.options.by_hand {
+            state.incoming.add(watched);
+            return Ok(());
+        }
         if !state.started {
             self.start_thread().map_err(|error| Error::Thread(Arc::new(error)))?;
             state.started = true;
@@ -122,6 +128,21 @@ impl Reactor {
             self.inbox.changed.notify_one();
         }
         Ok(())
+    }
+
+    /// Looks once at every lane that is waited for, in the order of their numbers and whatever time
+    /// it is. For reactors that are turned by hand.
+    pub(crate) fn turn(&self) -> Turned {
+        // Taken out while at work: a look wakes others, whose wakers are foreign code.
+        let mut rounds = std::mem::take(&mut self.inbox.state.lock().incoming);
+        let woke = rounds.look_at_all();
+        let mut state = self.inbox.state.lock();
+        state.incoming.merge(rounds);
+        match (woke, state.incoming.is_empty()) {
+            (true, _) => Turned::Woke,
+            (false, false) => Turned::Waiting,
+            (false, true) => Turned::Idle,
+        }
     }
 
     fn start_thread(&self) -> std::io::Result<()> {
@@ -191,6 +212,25 @@ impl Inbox {
     }
 }
 
+/// What [`Reactor::turn`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// Someone was woken.
+    Woke,
+    /// Nobody was, and someone waits.
+    Waiting,
+    /// Nobody waits.
+    Idle,
+}
+
+/// What a look at a lane came to.
+struct Looked {
+    /// Someone was told of an end.
+    woke: bool,
+    /// Someone still waits.
+    waited_for: bool,
+}
+
 /// A lane and when to look at it next.
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -204,12 +244,15 @@ impl Watched {
         Watched { lane: lane.clone(), due: now + lane.next_look(seq, now) }
     }
 
-    /// Looks at the lane; `None` when nobody waits for it any more.
-    fn look(&mut self, now: Instant) -> Option<()> {
+    fn look(&mut self, now: Instant) -> Looked {
+        let mut woke = false;
         loop {
-            let lowest = self.lane.lowest_waited()?;
+            let Some(lowest) = self.lane.lowest_waited() else {
+                return Looked { woke, waited_for: false };
+            };
             if self.lane.reactor().check().is_err() {
-                return None;
+                // Whoever met the failure tells all who wait.
+                return Looked { woke: true, waited_for: false };
             }
             self.lane.request_record(lowest);
             if self.lane.is_done(lowest) {
@@ -217,8 +260,9 @@ impl Watched {
                 self.lane.wake_finished();
             } else if !self.lane.probe(lowest) {
                 self.due = now + self.lane.next_look(lowest, now);
-                return Some(());
+                return Looked { woke, waited_for: true };
             }
+            woke = true;
         }
     }
 }
@@ -251,7 +295,19 @@ impl Rounds {
     /// waits for it later has it added again.
     pub(super) fn look(&mut self, now: Instant) {
         let horizon = now + self.apart();
-        self.watched.retain_mut(|watched| watched.due > horizon || watched.look(now).is_some());
+        self.watched.retain_mut(|watched| watched.due > horizon || watched.look(now).waited_for);
+    }
+
+    /// Looks at every lane, in the order of their numbers. Whether anyone was woken.
+    fn look_at_all(&mut self) -> bool {
+        self.watched.sort_by_key(|watched| watched.lane.id());
+        let mut woke = false;
+        self.watched.retain_mut(|watched| {
+            let looked = watched.look(Instant::now());
+            woke |= looked.woke;
+            looked.waited_for
+        });
+        woke
     }
 
     /// When the next round is; `None` where there is no lane.

@@ -27,13 +27,16 @@ pub(super) enum Verdict {
 }
 
 impl Trouble {
-    /// A call was refused. `passes`: by something that is sure to end.
-    pub(super) fn met(&mut self, passes: bool, now: Instant) -> Verdict {
+    /// A call was refused. `passes`: by something that is sure to end. `now`: `None` where looks have
+    /// nothing to do with time, and only how many were refused counts.
+    pub(super) fn met(&mut self, passes: bool, now: Option<Instant>) -> Verdict {
         self.refusals = self.refusals.saturating_add(1);
         if !passes {
             self.lasting = self.lasting.saturating_add(1);
-            let since = *self.since.get_or_insert(now);
-            if self.lasting >= PATIENCE.0 && now.saturating_duration_since(since) >= PATIENCE.1 {
+            let long = now.is_none_or(|now| {
+                now.saturating_duration_since(*self.since.get_or_insert(now)) >= PATIENCE.1
+            });
+            if self.lasting >= PATIENCE.0 && long {
                 return Verdict::GiveUp;
             }
         }
@@ -51,14 +54,22 @@ mod tests {
     fn sixteen_lasting_refusals_are_the_end_and_fifteen_or_a_moment_are_not() {
         let start = Instant::now();
         let mut trouble = Trouble::default();
-        assert_eq!(trouble.met(false, start), Verdict::First);
+        assert_eq!(trouble.met(false, Some(start)), Verdict::First);
         for _ in 0..14 {
-            assert_eq!(trouble.met(false, start + MS * 9), Verdict::Again);
+            assert_eq!(trouble.met(false, Some(start + MS * 9)), Verdict::Again);
         }
-        assert_eq!(trouble.met(false, start + MS * 9), Verdict::GiveUp);
+        assert_eq!(trouble.met(false, Some(start + MS * 9)), Verdict::GiveUp);
         let mut hasty = Trouble::default();
-        let verdicts = (0..1_000).map(|_| hasty.met(false, start));
+        let verdicts = (0..1_000).map(|_| hasty.met(false, Some(start)));
         assert!(verdicts.skip(1).all(|verdict| verdict == Verdict::Again));
+    }
+
+    #[test]
+    fn without_a_clock_sixteen_are_the_end() {
+        let mut trouble = Trouble::default();
+        let verdicts: Vec<_> = (0..16).map(|_| trouble.met(false, None)).collect();
+        assert!(verdicts[..15].iter().all(|verdict| *verdict != Verdict::GiveUp));
+        assert_eq!(verdicts[15], Verdict::GiveUp);
     }
 
     #[test]
@@ -66,8 +77,8 @@ mod tests {
         let now = Instant::now();
         let mut trouble = Trouble::default();
         for _ in 0..1_000 {
-            assert_ne!(trouble.met(true, now + MS * 100), Verdict::GiveUp);
+            assert_ne!(trouble.met(true, Some(now + MS * 100)), Verdict::GiveUp);
         }
-        assert_eq!(trouble.met(false, now + MS * 200), Verdict::Again);
+        assert_eq!(trouble.met(false, Some(now + MS * 200)), Verdict::Again);
     }
 }

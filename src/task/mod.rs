@@ -1,10 +1,12 @@
 //! Tasks: which stream their work goes to, and how to run them. The only layer that knows tokio.
 
 mod block_on;
+mod run;
 mod scope;
 mod spawn;
 
 pub use block_on::block_on;
+pub(crate) use run::{Chooser, Ended, Stall, run};
 pub use scope::Scope;
 pub use spawn::spawn;
 

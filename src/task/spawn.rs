@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use pin_project::pin_project;
 use tokio::task::JoinHandle;
 
+use super::run;
 use crate::device::{Frame, FrameGuard, StreamOptions, current_frame};
 
 /// Spawns a task on the tokio runtime of the caller, as `tokio::spawn` does.
@@ -47,6 +48,11 @@ impl<F: Future> Future for Task<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if run::defers() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let _noticing = run::Noticing;
         let this = self.project();
         let Some(frame) = this.frame else { return this.future.poll(cx) };
         let current = FrameGuard::enter(frame.clone());
@@ -84,5 +90,5 @@ pub(super) fn current_task() -> Option<u64> {
     let id = tokio::task::try_id()?;
     let mut number = Number(0);
     id.hash(&mut number);
-    Some(number.finish())
+    Some(run::number(number.finish()).unwrap_or(number.finish()))
 }

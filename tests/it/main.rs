@@ -30,6 +30,7 @@ mod streams;
 mod stub_driver;
 mod suspects;
 mod taken_back;
+mod testing;
 mod threads;
 mod transient;
 mod twins;

@@ -1,0 +1,311 @@
+//! A program run on one thread, which looks after the devices by hand: nothing but the program and the
+//! choices it is given decides what happens when.
+//!
+//! The program runs on a tokio runtime of this thread. When no task can run, the runtime asks
+//! ([`Run::parked`]) and the devices are moved on until someone is woken. Where nobody can be, the
+//! run has come to a [`Stall`] and ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle};
+
+use crate::device::Device;
+use crate::foreign::contained;
+use crate::reactor::{Hand, Turned, Woken, hold};
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Run>>> = const { RefCell::new(None) };
+}
+
+/// Who chooses what happens next.
+pub(crate) trait Chooser {
+    /// No task can run: moves one of the devices on. Where none can, says why.
+    fn step(&self, devices: &[Device]) -> Option<String>;
+    /// Whether the spawned task that is about to be polled lets another one go first.
+    fn defers(&self) -> bool;
+}
+
+/// Why nothing can happen any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stall {
+    /// No task can run, some wait for a device, and no device can move: who waits for whom.
+    Device(String),
+    /// No task can run and none waits for a device. So many of the spawned ones have not ended.
+    Host { tasks: usize },
+    /// The thread is inside `block_on`, and what that waits for does not come.
+    Blocked,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) enum Ended<T> {
+    Output(T),
+    /// It, or a task of its that [`spawn`](super::spawn) made, panicked.
+    Panicked,
+    Stalled(Stall),
+}
+
+/// A program that is being run on this thread.
+pub(crate) struct Run {
+    devices: Vec<Device>,
+    chooser: Box<dyn Chooser>,
+    /// How long to wait for a wake-up that only another thread can bring.
+    patience: Duration,
+    stall: RefCell<Option<Stall>>,
+    task_panicked: Cell<bool>,
+    /// The runtime's numbers of tasks, and theirs in the order in which they were first seen: the
+    /// runtime's depend on what else goes on in the process.
+    tasks: RefCell<HashMap<u64, u64>>,
+    program: Arc<ProgramWaker>,
+    /// Dropped when the runtime goes on: ends the watch over a wait for another thread.
+    watch: RefCell<Option<Sender<()>>>,
+}
+
+/// Runs `program` to its end on this thread, with everything that it has spawned, and drops it.
+/// `patience` is how long it may wait for other threads.
+///
+/// Errors: the runtime was not made, or the thread is inside of one.
+pub(crate) fn run<F: Future>(
+    devices: Vec<Device>,
+    chooser: Box<dyn Chooser>,
+    patience: Duration,
+    program: impl FnOnce() -> F,
+) -> io::Result<Ended<F::Output>> {
+    if Handle::try_current().is_ok() {
+        return Err(io::Error::other("this thread runs a runtime already"));
+    }
+    let runtime = Builder::new_current_thread()
+        .on_thread_park(|| with_current(Run::parked).unwrap_or_default())
+        .on_thread_unpark(|| with_current(|run| drop(run.watch.take())).unwrap_or_default())
+        .build()?;
+    let run = Rc::new(Run {
+        devices,
+        chooser,
+        patience,
+        stall: RefCell::default(),
+        task_panicked: Cell::new(false),
+        tasks: RefCell::default(),
+        program: Arc::default(),
+        watch: RefCell::default(),
+    });
+    let current = Current::enter(run.clone());
+    let _hand = hold(run.clone());
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut program = pin!(program());
+        let waker = Waker::from(run.program.clone());
+        run.program.woken.set();
+        runtime.block_on(poll_fn(|cx| {
+            let _ = run.program.runtime.set(cx.waker().clone());
+            if let Some(stall) = run.stalled() {
+                return Poll::Ready(Ended::Stalled(stall));
+            }
+            if !run.program.woken.take() {
+                return Poll::Pending;
+            }
+            program.as_mut().poll(&mut Context::from_waker(&waker)).map(Ended::Output)
+        }))
+    }));
+    // Tasks that have not ended are dropped here, still on this thread.
+    let dropped = contained(|| runtime.shutdown_timeout(patience));
+    drop(current);
+    Ok(match (ended, run.stalled()) {
+        // What panicked because nothing could happen any more.
+        (_, Some(stall)) => Ended::Stalled(stall),
+        (Err(payload), None) => {
+            contained(|| drop(payload));
+            Ended::Panicked
+        }
+        (Ok(_), None) if !dropped || run.task_panicked.get() => Ended::Panicked,
+        (Ok(ended), None) => ended,
+    })
+}
+
+/// The number of a task in the run of this thread, if there is one: in the order in which tasks
+/// were first seen.
+pub(super) fn number(task: u64) -> Option<u64> {
+    with_current(|run| {
+        let mut tasks = run.tasks.borrow_mut();
+        let next = tasks.len() as u64 + 1;
+        *tasks.entry(task).or_insert(next)
+    })
+}
+
+/// Whether a spawned task that is about to be polled lets another one go first.
+pub(super) fn defers() -> bool {
+    with_current(|run| run.chooser.defers()).unwrap_or(false)
+}
+
+/// In a task: notes a panic that comes through.
+#[derive(Default)]
+pub(super) struct Noticing;
+
+impl Drop for Noticing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            with_current(|run| run.task_panicked.set(true));
+        }
+    }
+}
+
+fn with_current<R>(f: impl FnOnce(&Run) -> R) -> Option<R> {
+    let run = CURRENT.try_with(|current| current.borrow().clone()).ok()??;
+    Some(f(&run))
+}
+
+struct Current(());
+
+impl Current {
+    fn enter(run: Rc<Run>) -> Self {
+        CURRENT.set(Some(run));
+        Current(())
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        let _ended = CURRENT.take();
+    }
+}
+
+/// What the devices came to where no task could run.
+enum Moved {
+    Woke,
+    /// Someone waits for a device, and none can move: why.
+    Stuck(String),
+    /// Nobody waits for a device.
+    NotAwaited,
+}
+
+impl Run {
+    /// No task can run.
+    fn parked(&self) {
+        match self.move_devices() {
+            // The runtime looks again; only whom that woke is polled.
+            Moved::Woke => self.program.wake_runtime(),
+            Moved::Stuck(why) => self.end(Stall::Device(why)),
+            Moved::NotAwaited => {
+                // Another thread may wake someone: the runtime sleeps, for so long at most.
+                let (awake, asleep) = channel();
+                let (program, patience) = (self.program.clone(), self.patience);
+                let watch = std::thread::Builder::new().name("headwater-watch".into());
+                let watching = watch.spawn(move || {
+                    if asleep.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                        program.given_up.store(true, Release);
+                        program.wake_runtime();
+                    }
+                });
+                match watching {
+                    Ok(_) => drop(self.watch.replace(Some(awake))),
+                    Err(_) => self.end(self.host_stall()),
+                }
+            }
+        }
+    }
+
+    fn move_devices(&self) -> Moved {
+        let mut stuck = None;
+        loop {
+            let mut awaited = false;
+            for device in &self.devices {
+                match device.core().reactor().turn() {
+                    Turned::Woke => return Moved::Woke,
+                    Turned::Waiting => awaited = true,
+                    Turned::Idle => {}
+                }
+            }
+            if !awaited {
+                return Moved::NotAwaited;
+            }
+            // Looked at once more since.
+            if let Some(why) = stuck {
+                return Moved::Stuck(why);
+            }
+            stuck = self.chooser.step(&self.devices);
+        }
+    }
+
+    fn stalled(&self) -> Option<Stall> {
+        let mut stall = self.stall.borrow_mut();
+        if stall.is_none() && self.program.given_up.load(Acquire) {
+            *stall = Some(self.host_stall());
+        }
+        stall.clone()
+    }
+
+    fn host_stall(&self) -> Stall {
+        let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
+        Stall::Host { tasks }
+    }
+
+    fn end(&self, stall: Stall) {
+        self.stall.borrow_mut().get_or_insert(stall);
+        self.program.wake_runtime();
+    }
+}
+
+/// Inside `block_on`: no task can run until it returns.
+impl Hand for Run {
+    fn wait(&self, woken: &Woken) {
+        let stall = match self.move_devices() {
+            Moved::Woke => return,
+            Moved::Stuck(why) => Stall::Device(why),
+            Moved::NotAwaited => {
+                let until = Instant::now() + self.patience;
+                while !woken.is_set() {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    std::thread::park_timeout(left);
+                }
+                if woken.is_set() {
+                    return;
+                }
+                Stall::Blocked
+            }
+        };
+        self.end(stall);
+        // The one way out of `block_on`.
+        panic!("block_on waits for what cannot happen any more: the run ends here");
+    }
+}
+
+/// Wakes the program. Wakes of the runtime alone do not have it polled.
+#[derive(Debug, Default)]
+struct ProgramWaker {
+    woken: Woken,
+    /// The watch over a wait for other threads is over.
+    given_up: AtomicBool,
+    /// Of the future that the runtime blocks on, which stays the same.
+    runtime: OnceLock<Waker>,
+}
+
+impl ProgramWaker {
+    fn wake_runtime(&self) {
+        if let Some(runtime) = self.runtime.get() {
+            runtime.wake_by_ref();
+        }
+    }
+}
+
+impl Wake for ProgramWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.set();
+        self.wake_runtime();
+    }
+}

@@ -1,0 +1,240 @@
+//! Running a program under many schedules.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::shrink::least;
+use super::trial::{Deviations, Program, Setting, Trial, run_once};
+use crate::device::Device;
+use crate::sim::SimOptions;
+
+/// The variable of the environment that names the one seed to run.
+const SEED: &str = "HEADWATER_SEED";
+const SEEDS: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs `program` once for each seed, each time on a fresh simulated device whose operations run in
+/// an order that the seed chooses, and panics with a report at the first seed with which it fails.
+///
+/// ```
+/// use headwater::Result;
+/// use headwater::testing::explore;
+///
+/// explore(0..20, async |device| -> Result<()> {
+///     let mut x = device.upload([1.0f32; 64]).await?;
+///     x.fill(2.0)?;
+///     assert_eq!(x.to_vec().await?, [2.0; 64]);
+///     Ok(())
+/// });
+/// ```
+///
+/// Everything happens on the calling thread, so that a seed makes the same run each time: the same
+/// calls, bytes and virtual times. See [`Explore`] for what that asks of the program, what counts
+/// as failing, and more settings.
+///
+/// # Panics
+///
+/// The program fails with one of the seeds.
+#[track_caller]
+pub fn explore<P, O>(seeds: impl IntoIterator<Item = u64, IntoIter: 'static>, program: P)
+where
+    P: AsyncFn(Device) -> O,
+    O: Outcome,
+{
+    Explore::new().seeds(seeds).run(program);
+}
+
+/// What a program under test ends with: nothing, or a `Result` with any error that can be shown.
+pub trait Outcome {
+    /// What to show of the error, if it is one.
+    fn error(self) -> Option<String>;
+}
+
+impl Outcome for () {
+    fn error(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: fmt::Debug> Outcome for Result<(), E> {
+    fn error(self) -> Option<String> {
+        self.err().map(|error| format!("{error:?}"))
+    }
+}
+
+/// Settings to run a program with under many schedules; [`explore`] is the short form.
+///
+/// # What the program is run on
+///
+/// The calling thread, on a tokio runtime with nothing but tasks: [`spawn`](crate::spawn),
+/// `tokio::sync` and [`block_on`](crate::block_on) work, timers and sockets do not. Each run has its
+/// own device. The seed chooses in what order the device runs what it may, and which of the spawned
+/// tasks that can run goes first.
+///
+/// A run is the same each time as long as the program is: random numbers of its own, the clock,
+/// `tokio::select!` and `futures::select!` without `biased`, and other threads make it differ.
+///
+/// # What counts as failing
+///
+/// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics.
+/// - Nothing can happen any more. Where the program waits for a device that cannot go on, that is
+///   known at once; where no task can run and none waits for a device, another thread might still
+///   wake one, and gets as long as [`patience`](Explore::patience) says.
+/// - A [violation](crate::sim::Violation): memory freed too early, for one, or a twin that panics.
+/// - Device memory that is still allocated when the program has ended and all of its tasks are dropped.
+///
+/// # What is reported
+///
+/// The seed, what was wrong, and the order in which operations ran, in a run that fails in the same
+/// way with as few deviations as possible from the tame order, in which everything runs as enqueued.
+///
+/// With `HEADWATER_SEED` set to a number, that seed is run and no other.
+#[must_use = "nothing is run before `run`"]
+pub struct Explore {
+    seeds: Box<dyn Iterator<Item = u64>>,
+    options: SimOptions,
+    patience: Duration,
+}
+
+impl Explore {
+    /// Seeds 0 to 99, a device with default options, a second of patience.
+    pub fn new() -> Self {
+        Explore { seeds: Box::new(0..SEEDS), options: SimOptions::new(), patience: PATIENCE }
+    }
+
+    /// The seeds, each of which makes one run: the program fails with the first that it fails with.
+    pub fn seeds(mut self, seeds: impl IntoIterator<Item = u64, IntoIter: 'static>) -> Self {
+        self.seeds = Box::new(seeds.into_iter());
+        self
+    }
+
+    /// The device's options: memory, costs, faults. Its schedule is the seed's.
+    pub fn options(mut self, options: SimOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How long a program may wait for what only another thread can bring
+    /// (`tokio::task::spawn_blocking`, say) before it counts as stuck. Default: one second.
+    pub fn patience(mut self, longest: Duration) -> Self {
+        self.patience = longest;
+        self
+    }
+
+    /// Runs `program` once for each seed.
+    ///
+    /// # Panics
+    ///
+    /// With the report of a [`Failure`], where the program fails with one of the seeds; inside of a
+    /// runtime; where `HEADWATER_SEED` is no number.
+    #[track_caller]
+    pub fn run<P: AsyncFn(Device) -> O, O: Outcome>(self, program: P) {
+        if let Some(failure) = self.find(program) {
+            panic!("{failure}");
+        }
+    }
+
+    /// Runs a program that uses several devices: `run_on(async |[a, b]| …)`.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Explore::run).
+    #[track_caller]
+    pub fn run_on<P: AsyncFn([Device; N]) -> O, O: Outcome, const N: usize>(self, program: P) {
+        let program = &program;
+        let run = |devices: Vec<Device>| -> Pin<Box<dyn Future<Output = Option<String>> + '_>> {
+            match devices.try_into() {
+                Ok(devices) => Box::pin(async move { program(devices).await.error() }),
+                Err(_) => Box::pin(async { Some(format!("there are not {N} devices")) }),
+            }
+        };
+        if let Some(failure) = self.search(N, &run) {
+            panic!("{failure}");
+        }
+    }
+
+    /// Runs `program` once for each seed, and returns the first with which it fails.
+    ///
+    /// # Panics
+    ///
+    /// Where `HEADWATER_SEED` is no number.
+    #[track_caller]
+    pub fn find<P: AsyncFn(Device) -> O, O: Outcome>(self, program: P) -> Option<Failure> {
+        let program = &program;
+        self.search(1, &move |devices| {
+            Box::pin(async move {
+                match devices.into_iter().next() {
+                    Some(device) => program(device).await.error(),
+                    None => Some("there is no device".to_owned()),
+                }
+            })
+        })
+    }
+
+    #[track_caller]
+    fn search(self, devices: usize, program: &Program<'_>) -> Option<Failure> {
+        let Explore { seeds, options, patience } = self;
+        let setting = Setting { options, devices, patience };
+        let seeds = match std::env::var(SEED) {
+            Ok(seed) => match seed.parse() {
+                Ok(seed) => Box::new(std::iter::once(seed)),
+                Err(_) => panic!("{SEED} is {seed:?}, and has to be a number"),
+            },
+            Err(_) => seeds,
+        };
+        for (passed, seed) in (0..).zip(seeds) {
+            let trial = run_once(&setting, seed, Deviations::ANY, false, program);
+            if !trial.causes.is_empty() {
+                return Some(shrunk(&setting, seed, passed, trial, program));
+            }
+        }
+        None
+    }
+}
+
+/// Looks for as few deviations as possible with which the program fails in the same way.
+fn shrunk(
+    setting: &Setting,
+    seed: u64,
+    passed: u64,
+    found: Trial,
+    program: &Program<'_>,
+) -> Failure {
+    let kind = |trial: &Trial| trial.causes.first().map(std::mem::discriminant);
+    let Trial { ref causes, made, .. } = found;
+    let causes = causes.clone();
+    let mut simplest = found;
+    let fewer = |limit, simplest: &mut Trial| {
+        let trial = run_once(setting, seed, limit, true, program);
+        let fails = kind(&trial) == kind(simplest);
+        if fails {
+            *simplest = trial;
+        }
+        fails
+    };
+    let host =
+        least(made.host, |host| fewer(Deviations { host, ..Deviations::ANY }, &mut simplest));
+    // Not those of the first run: with another host, the device chose among other things.
+    let device =
+        least(simplest.made.device, |device| fewer(Deviations { device, host }, &mut simplest));
+    let least = Deviations { device, host };
+    Failure { seed, passed, causes, made, least, ran: simplest.ran }
+}
+
+impl Default for Explore {
+    fn default() -> Self {
+        Explore::new()
+    }
+}
+
+impl fmt::Debug for Explore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Explore")
+            .field("options", &self.options)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}

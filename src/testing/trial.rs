@@ -1,0 +1,202 @@
+//! One run of a program on fresh devices, and what was wrong with it.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::failure::Cause;
+use super::panics;
+use crate::builder::DeviceBuilder;
+use crate::device::Device;
+use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
+use crate::task::{Chooser, Ended, Stall, run};
+
+/// A program on so many devices, its type forgotten. It yields the error that it returned.
+pub(super) type Program<'p> =
+    dyn Fn(Vec<Device>) -> Pin<Box<dyn Future<Output = Option<String>> + 'p>> + 'p;
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) options: SimOptions,
+    pub(super) devices: usize,
+    pub(super) patience: Duration,
+}
+
+/// How often what is chosen at random may differ from the tame choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deviations {
+    /// Operations of a device that another one is run before.
+    pub(super) device: u32,
+    /// Tasks that let others go first.
+    pub(super) host: u32,
+}
+
+impl Deviations {
+    pub(super) const ANY: Self = Deviations { device: u32::MAX, host: u32::MAX };
+}
+
+/// What became of one run.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// None where all went well.
+    pub(super) causes: Vec<Cause>,
+    /// How often it did deviate.
+    pub(super) made: Deviations,
+    /// What ran on each device.
+    pub(super) ran: Vec<Vec<SimSpan>>,
+}
+
+/// Runs the program with the choices of `seed`. `quietly`: its panics are not printed.
+pub(super) fn run_once(
+    setting: &Setting,
+    seed: u64,
+    limit: Deviations,
+    quietly: bool,
+    program: &Program<'_>,
+) -> Trial {
+    let made = Deviations { device: 0, host: 0 };
+    let options = setting.options.clone().schedule(Schedule::Stepped);
+    let open = |_| device(options.clone()).by_hand().open();
+    let devices = match (0..setting.devices).map(open).collect::<Result<Vec<_>, _>>() {
+        Ok(devices) => devices,
+        Err(error) => {
+            return Trial { causes: vec![Cause::NotRun(error.to_string())], made, ran: Vec::new() };
+        }
+    };
+    let choices = Choices::new(seed, limit);
+    let made_by = choices.clone();
+    let (ended, heard) = panics::listen(quietly, || {
+        run(devices.clone(), Box::new(choices), setting.patience, || program(devices.clone()))
+    });
+    let mut causes = Vec::new();
+    match ended {
+        Ok(Ended::Output(None)) => {}
+        Ok(Ended::Output(Some(error))) => causes.push(Cause::Returned(error)),
+        Ok(Ended::Panicked) => causes.push(Cause::Panicked(heard.join("\n"))),
+        Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(stall))),
+        Err(error) => causes.push(Cause::NotRun(error.to_string())),
+    }
+    let made = made_by.made();
+    let mut ran = Vec::new();
+    for device in &devices {
+        let Some(sim) = device.simulator() else { continue };
+        // What nobody waited for runs as well: it may be wrong, and it frees memory.
+        sim.set_schedule(Schedule::Eager);
+        sim.settle();
+        causes.extend(wrongs(device, sim));
+        ran.push(sim.timeline());
+    }
+    Trial { causes, made, ran }
+}
+
+/// A simulated device as tests want it.
+pub(super) fn device(options: SimOptions) -> DeviceBuilder {
+    Device::builder()
+        .simulated_with(options)
+        .single_stream(false)
+        .inline_spin(Duration::ZERO)
+        .count_driver_calls(true)
+        .race_check(true)
+}
+
+/// What the device tells that was wrong, the program having ended.
+fn wrongs(device: &Device, sim: &Simulator) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let races = device.races();
+    if !races.is_empty() {
+        causes.push(Cause::Raced(races));
+    }
+    let violations = sim.violations();
+    if !violations.is_empty() {
+        causes.push(Cause::Misused(violations));
+    }
+    // A device that was lost takes nothing back.
+    let bytes = sim.live_device_bytes();
+    if bytes > 0 && device.core().reactor().check().is_ok() {
+        causes.push(Cause::Leaked { bytes });
+    }
+    causes
+}
+
+fn describe(stall: Stall) -> String {
+    match stall {
+        Stall::Device(why) => why,
+        Stall::Host { tasks } => format!(
+            "no task can run, and none waits for a device: each waits for another one, or for what \
+             never comes (a message, a lock, a timer); tasks that have not ended: {tasks}"
+        ),
+        Stall::Blocked => {
+            "block_on waits for what only another task can do, and no other task can \
+                           run until it returns: await it instead"
+                .to_owned()
+        }
+    }
+}
+
+/// The choices of one run.
+#[derive(Clone, Debug)]
+struct Choices(std::rc::Rc<State>);
+
+#[derive(Debug)]
+struct State {
+    numbers: Cell<u64>,
+    left: Cell<Deviations>,
+    limit: Deviations,
+}
+
+impl Choices {
+    fn new(seed: u64, limit: Deviations) -> Self {
+        let state = State { numbers: Cell::new(seed), left: Cell::new(limit), limit };
+        Choices(std::rc::Rc::new(state))
+    }
+
+    fn made(&self) -> Deviations {
+        let (limit, left) = (self.0.limit, self.0.left.get());
+        Deviations { device: limit.device - left.device, host: limit.host - left.host }
+    }
+
+    /// Below `n`, which is not 0 (SplitMix64).
+    fn below(&self, n: u64) -> u64 {
+        let state = self.0.numbers.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0.numbers.set(state);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+impl Chooser for Choices {
+    fn step(&self, devices: &[Device]) -> Option<String> {
+        let sims = || devices.iter().filter_map(Device::simulator);
+        let mut runnable = Vec::new();
+        for sim in sims() {
+            runnable.extend(sim.pending().into_iter().filter(|op| op.runnable).map(|op| (sim, op)));
+        }
+        if runnable.is_empty() {
+            let waiting: Vec<_> = sims().flat_map(Simulator::pending).collect();
+            return Some(format!("the device cannot go on: {waiting:?}"));
+        }
+        let mut index = self.below(runnable.len() as u64) as usize;
+        let mut left = self.0.left.get();
+        if left.device == 0 {
+            index = 0;
+        } else if index > 0 {
+            left.device -= 1;
+        }
+        self.0.left.set(left);
+        let (sim, op) = &runnable[index];
+        sim.run(op.id);
+        None
+    }
+
+    fn defers(&self) -> bool {
+        let mut left = self.0.left.get();
+        let defers = left.host > 0 && self.below(4) == 0;
+        left.host -= u32::from(defers);
+        self.0.left.set(left);
+        defers
+    }
+}

@@ -1,0 +1,272 @@
+//! `headwater::testing`: runs that are the same each time, and failures that are found, named and made
+//! small.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use headwater::sim::SimSpan;
+use headwater::testing::{Cause, Explore, explore};
+use headwater::{Device, Result, block_on, spawn};
+use tokio::sync::oneshot;
+
+use crate::common::sim;
+use crate::kernels::{add, increment};
+
+/// What `explore` panics with.
+fn report(program: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(program)).expect_err("it fails");
+    panic.downcast_ref::<String>().expect("with a report").clone()
+}
+
+/// Four tasks that share a buffer, each with one of its own beside it.
+async fn busy_program(device: Device) -> Result<Vec<f32>> {
+    let shared = Arc::new(device.upload([1.0f32; 256]).await?);
+    let tasks = (0..4).map(|i| {
+        let (device, shared) = (device.clone(), shared.clone());
+        spawn(async move {
+            let mut own = device.upload([i as f32; 256]).await?;
+            let mut sum = device.alloc(256)?;
+            for _ in 0..=i {
+                add(&shared, &own, &mut sum)?;
+                add(&shared, &sum, &mut own)?.await?;
+            }
+            own.to_vec().await
+        })
+    });
+    let mut all = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        all.extend(task.await.expect("no panic")?);
+    }
+    Ok(all)
+}
+
+#[test]
+fn the_same_seed_makes_the_same_calls_times_and_bytes() {
+    type Ran = (Vec<f32>, Vec<SimSpan>, u64, u64);
+    let once = |seed| -> Ran {
+        let ran = Rc::new(RefCell::new(None));
+        Explore::new().seeds([seed]).run({
+            let ran = ran.clone();
+            async move |device: Device| -> Result<()> {
+                let bytes = busy_program(device.clone()).await?;
+                let sim = sim(&device);
+                ran.replace(Some((bytes, sim.timeline(), sim.calls(), sim.host_now())));
+                Ok(())
+            }
+        });
+        ran.take().expect("it ran")
+    };
+    let runs: Vec<Ran> = (0..10).map(once).collect();
+    for (seed, run) in (0..).zip(&runs) {
+        assert_eq!(&once(seed), run, "seed {seed}");
+    }
+    let bytes = &runs[0].0;
+    assert!(runs.iter().all(|run| run.0 == *bytes), "the program's result is no matter of order");
+    assert!(runs.iter().any(|run| run.1 != runs[0].1), "other seeds make other orders");
+}
+
+/// Two tasks that each append their number when their work is done: wrong if the first is taken for
+/// the first to finish.
+async fn who_is_first(device: Device) -> Result<()> {
+    let finished = Arc::new(Mutex::new(Vec::new()));
+    let tasks = [0u32, 1].map(|number| {
+        let (device, finished) = (device.clone(), finished.clone());
+        spawn(async move {
+            let mut x = device.zeros::<u32>(64)?;
+            increment(&mut x)?.await?;
+            finished.lock().expect("no panic").push(number);
+            Ok(())
+        })
+    });
+    for task in tasks {
+        task.await.expect("no panic")?;
+    }
+    assert_eq!(*finished.lock().expect("no panic"), [0, 1], "a planted mistake");
+    Ok(())
+}
+
+#[test]
+fn a_mistake_that_needs_an_order_is_found_and_made_small() {
+    let failure = Explore::new().find(who_is_first).expect("it is found");
+    assert!((1..=2).contains(&failure.deviations()), "{failure}");
+    let again = Explore::new().seeds([failure.seed()]).find(who_is_first).expect("it fails again");
+    assert_eq!(again.causes(), failure.causes());
+    assert_eq!(again.order(), failure.order());
+    let Cause::Panicked(heard) = &failure.causes()[0] else { panic!("{failure}") };
+    assert!(heard.contains("a planted mistake") && heard.contains("testing.rs:"), "{heard}");
+}
+
+#[test]
+fn the_report_names_the_seed_how_to_run_it_and_what_ran() {
+    let seed = Explore::new().find(who_is_first).expect("it is found").seed();
+    let report = report(|| explore(0..100, who_is_first));
+    for part in [
+        &format!("fails with seed {seed} ({seed} before it passed)"),
+        &format!(
+            "HEADWATER_SEED={seed} cargo test testing::the_report_names_the_seed_how_to_run_it"
+        ),
+        &format!("explore({seed}..={seed}"),
+        "a planted mistake",
+        "What ran on device 0",
+        "increment",
+    ] {
+        assert!(report.contains(part), "{part:?} is not in\n{report}");
+    }
+}
+
+#[test]
+fn an_error_that_the_program_returns_is_a_failure() {
+    let report = report(|| explore(7..8, async |_| Err("not today")));
+    assert!(report.contains("returned an error: \"not today\"") && report.contains("seed 7"));
+}
+
+#[test]
+fn a_task_that_panics_is_a_failure_though_nobody_joins_it() {
+    let failure = Explore::new().seeds(0..1).find(async |device: Device| -> Result<()> {
+        let mut x = device.zeros::<u32>(64)?;
+        drop(spawn(async { panic!("nobody looks") }));
+        increment(&mut x)?.await
+    });
+    let failure = failure.expect("it fails");
+    assert!(
+        matches!(&failure.causes()[0], Cause::Panicked(heard) if heard.contains("nobody looks"))
+    );
+}
+
+#[test]
+fn blocking_inside_of_a_program_works() {
+    explore(0..20, async |device| -> Result<()> {
+        let mut x = device.zeros::<u32>(64)?;
+        let mut out = device.alloc_host::<u32>(64)?;
+        block_on(increment(&mut x)?)?;
+        let task = spawn({
+            let device = device.clone();
+            async move { block_on(device.upload([7u32; 64])) }
+        });
+        increment(&mut x)?;
+        x.copy_to(&mut out)?;
+        assert_eq!(*out.blocking_read()?, [2; 64]);
+        // Polled with a waker that is not the one of `block_on`.
+        let y = task.await.expect("no panic")?;
+        let (a, b) = block_on(async { futures::join!(x.to_vec(), y.to_vec()) });
+        assert_eq!((a?, b?), (vec![2; 64], vec![7; 64]));
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_thread_of_the_reactor_is_started() {
+    explore(0..3, async |device| -> Result<()> {
+        let number = device.number();
+        busy_program(device).await?;
+        let tasks = std::fs::read_dir("/proc/self/task").expect("on Linux");
+        let names =
+            tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
+        assert!(!names.into_iter().any(|name| name.trim() == format!("headwater-{number}")));
+        Ok(())
+    });
+}
+
+/// The one cause of the failure, which is there within a few seconds.
+fn soon(find: impl FnOnce() -> Option<headwater::testing::Failure>) -> Cause {
+    let start = Instant::now();
+    let failure = find().expect("it fails");
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(failure.causes().len(), 1, "{failure}");
+    failure.causes()[0].clone()
+}
+
+#[test]
+fn a_message_that_never_comes_ends_the_run() {
+    let patience = Explore::new().seeds([3]).patience(Duration::from_millis(50));
+    let cause = soon(|| {
+        patience.find(async |device: Device| -> Result<()> {
+            let (sender, receiver) = oneshot::channel::<()>();
+            let waiting = spawn(receiver);
+            let mut x = device.zeros::<u32>(64)?;
+            increment(&mut x)?.await?;
+            let _ = waiting.await;
+            drop(sender);
+            Ok(())
+        })
+    });
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("have not ended: 1")), "{cause}");
+}
+
+#[test]
+fn block_on_in_the_way_of_the_task_it_waits_for_ends_the_run() {
+    let patience = Explore::new().seeds([3]).patience(Duration::from_millis(50));
+    let cause = soon(|| patience.find(async |_| drop(block_on(spawn(async {})))));
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("block_on")), "{cause}");
+}
+
+#[test]
+fn another_thread_may_wake_the_program() {
+    explore(0..3, async |_| {
+        let answer = tokio::task::spawn_blocking(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            42
+        });
+        assert_eq!(answer.await.expect("no panic"), 42);
+    });
+}
+
+#[test]
+fn memory_that_is_forgotten_is_a_failure() {
+    let find = || {
+        Explore::new().seeds([1]).find(async |device: Device| -> Result<()> {
+            std::mem::forget(device.zeros::<u8>(1_000)?);
+            Ok(())
+        })
+    };
+    assert_eq!(soon(find), Cause::Leaked { bytes: 1_024 });
+}
+
+#[test]
+fn memory_of_tasks_that_have_not_ended_is_freed() {
+    explore(0..5, async |device| -> Result<()> {
+        let mut x = device.zeros::<u32>(64)?;
+        let waiting = increment(&mut x)?;
+        let (sender, receiver) = oneshot::channel::<()>();
+        drop(spawn(async move {
+            let _kept = (x, sender);
+            std::future::pending::<()>().await;
+        }));
+        waiting.await?;
+        drop(receiver);
+        Ok(())
+    });
+}
+
+#[test]
+fn several_devices_take_turns() {
+    Explore::new().seeds(0..10).run_on(async |[a, b]| -> Result<()> {
+        let (mut x, mut y) = (a.zeros::<u32>(64)?, b.zeros::<u32>(64)?);
+        let (first, second) = (increment(&mut x)?, increment(&mut y)?);
+        let (first, second) = futures::join!(first, second);
+        first.and(second)?;
+        assert_eq!((x.to_vec().await?, y.to_vec().await?), (vec![1; 64], vec![1; 64]));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_device_that_fails_under_a_program_that_expects_it_is_no_failure() {
+    explore(0..5, async |device| {
+        let mut x = device.zeros::<u32>(64).expect("it works still");
+        let done = increment(&mut x).expect("it works still");
+        sim(&device).fail(719);
+        assert!(matches!(done.await, Err(headwater::Error::DeviceLost(_))));
+    });
+}
+
+#[test]
+fn a_runtime_of_another_kind_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let report = runtime.block_on(async { report(|| explore(0..1, async |_| ())) });
+    assert!(report.contains("runs a runtime already"), "{report}");
+}
