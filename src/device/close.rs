@@ -19,7 +19,9 @@ struct Closing {
 impl Drop for DeviceCore {
     fn drop(&mut self) {
         let blocks = self.pinned.drain();
-        let modules = self.functions.take().map(|table| table.modules).unwrap_or_default();
+        let tables = [self.functions.take(), self.gate.take()];
+        let modules: Vec<_> =
+            tables.into_iter().flatten().flat_map(|table| table.modules).collect();
         if blocks.is_empty() && modules.is_empty() {
             return;
         }

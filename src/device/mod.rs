@@ -73,6 +73,8 @@ pub(crate) struct DeviceCore {
     pinned: PinnedPool,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
+    /// Set once, when the first gate is made.
+    gate: OnceLock<FunctionTable>,
     watched: Option<Arc<Watched>>,
     simulator: Option<Simulator>,
 }
@@ -106,6 +108,7 @@ impl Device {
             tasks,
             pinned: PinnedPool::default(),
             functions: OnceLock::new(),
+            gate: OnceLock::new(),
             watched: backend.watched,
             simulator: backend.simulator,
         };
@@ -219,6 +222,11 @@ impl DeviceCore {
 
     pub(crate) fn functions(&self) -> &OnceLock<FunctionTable> {
         &self.functions
+    }
+
+    /// The kernel of gates.
+    pub(crate) fn gate(&self) -> &OnceLock<FunctionTable> {
+        &self.gate
     }
 
     /// The lane of that name, if it is one of this device.

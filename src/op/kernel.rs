@@ -23,6 +23,10 @@ impl KernelDecl {
         KernelDecl { operation, entry, params, number: OnceLock::new() }
     }
 
+    pub(super) const fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
     pub(super) fn name(&self) -> &'static str {
         self.operation.name()
     }

@@ -3,6 +3,7 @@
 mod alloc;
 mod copy;
 mod fill;
+mod gate;
 mod geometry;
 mod kernel;
 mod launch;
@@ -13,6 +14,7 @@ mod submit;
 mod twin;
 
 pub use copy::{CopySource, CopyTarget};
+pub use gate::Gate;
 pub use geometry::Geometry;
 pub use kernel::{KernelDecl, ModuleDecl, Registration};
 pub use launch::{

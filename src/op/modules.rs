@@ -35,7 +35,7 @@ pub(crate) fn load_registered(device: &Device) -> Result<()> {
     reactor.check()
 }
 
-fn load(reactor: &Reactor, module: &'static ModuleDecl, table: &mut FunctionTable) {
+pub(super) fn load(reactor: &Reactor, module: &'static ModuleDecl, table: &mut FunctionTable) {
     let loaded = text_of(module)
         .map_err(Trouble::NotPtx)
         .and_then(|ptx| reactor.driver().module_load(&ptx).map_err(Trouble::Refused));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::failure::Failure;
 use super::shrink::least;
 use super::trial::{Deviations, Program, Setting, Trial, run_once};
+use crate::builder::DeviceBuilder;
 use crate::device::Device;
 use crate::sim::SimOptions;
 
@@ -83,6 +84,7 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 /// - Nothing can happen any more. Where the program waits for a device that cannot go on, that is
 ///   known at once; where no task can run and none waits for a device, another thread might still
 ///   wake one, and gets as long as [`patience`](Explore::patience) says.
+/// - A [race](crate::Race): accesses that nothing orders, whichever bytes came out.
 /// - A [violation](crate::sim::Violation): memory freed too early, for one, or a twin that panics.
 /// - Device memory that is still allocated when the program has ended and all of its tasks are dropped.
 ///
@@ -95,14 +97,15 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 #[must_use = "nothing is run before `run`"]
 pub struct Explore {
     seeds: Box<dyn Iterator<Item = u64>>,
-    options: SimOptions,
-    patience: Duration,
+    setting: Setting,
 }
 
 impl Explore {
     /// Seeds 0 to 99, a device with default options, a second of patience.
     pub fn new() -> Self {
-        Explore { seeds: Box::new(0..SEEDS), options: SimOptions::new(), patience: PATIENCE }
+        let (options, settings) = (SimOptions::new(), Box::new(|builder| builder));
+        let setting = Setting { options, settings, devices: 1, patience: PATIENCE };
+        Explore { seeds: Box::new(0..SEEDS), setting }
     }
 
     /// The seeds, each of which makes one run: the program fails with the first that it fails with.
@@ -113,14 +116,20 @@ impl Explore {
 
     /// The device's options: memory, costs, faults. Its schedule is the seed's.
     pub fn options(mut self, options: SimOptions) -> Self {
-        self.options = options;
+        self.setting.options = options;
+        self
+    }
+
+    /// Other settings of the device: `settings(|builder| builder.queue_limit(8))`. It stays simulated.
+    pub fn settings(mut self, settings: impl Fn(DeviceBuilder) -> DeviceBuilder + 'static) -> Self {
+        self.setting.settings = Box::new(settings);
         self
     }
 
     /// How long a program may wait for what only another thread can bring
     /// (`tokio::task::spawn_blocking`, say) before it counts as stuck. Default: one second.
     pub fn patience(mut self, longest: Duration) -> Self {
-        self.patience = longest;
+        self.setting.patience = longest;
         self
     }
 
@@ -176,8 +185,8 @@ impl Explore {
 
     #[track_caller]
     fn search(self, devices: usize, program: &Program<'_>) -> Option<Failure> {
-        let Explore { seeds, options, patience } = self;
-        let setting = Setting { options, devices, patience };
+        let Explore { seeds, mut setting } = self;
+        setting.devices = devices;
         let seeds = match std::env::var(SEED) {
             Ok(seed) => match seed.parse() {
                 Ok(seed) => Box::new(std::iter::once(seed)),
@@ -233,8 +242,8 @@ impl Default for Explore {
 impl fmt::Debug for Explore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Explore")
-            .field("options", &self.options)
-            .field("patience", &self.patience)
+            .field("options", &self.setting.options)
+            .field("patience", &self.setting.patience)
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,17 @@
 //! Testing GPU code without a GPU.
 
+mod assertions;
 mod explore;
 mod failure;
 mod panics;
 mod shrink;
 mod trial;
 
+pub use assertions::{
+    assert_all_freed, assert_no_overlap, assert_no_races, assert_no_violations, assert_overlap,
+    device, device_with, waits,
+};
 pub use explore::{Explore, Outcome, explore};
 pub use failure::{Cause, Failure};
+
+pub use crate::op::Gate;

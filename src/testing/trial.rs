@@ -17,9 +17,9 @@ pub(super) type Program<'p> =
     dyn Fn(Vec<Device>) -> Pin<Box<dyn Future<Output = Option<String>> + 'p>> + 'p;
 
 /// How a program is run.
-#[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) options: SimOptions,
+    pub(super) settings: Box<dyn Fn(DeviceBuilder) -> DeviceBuilder>,
     pub(super) devices: usize,
     pub(super) patience: Duration,
 }
@@ -58,7 +58,9 @@ pub(super) fn run_once(
 ) -> Trial {
     let made = Deviations { device: 0, host: 0 };
     let options = setting.options.clone().schedule(Schedule::Stepped);
-    let open = |_| device(options.clone()).by_hand().open();
+    let open = |_| {
+        (setting.settings)(device(options.clone())).simulated_with(options.clone()).by_hand().open()
+    };
     let devices = match (0..setting.devices).map(open).collect::<Result<Vec<_>, _>>() {
         Ok(devices) => devices,
         Err(error) => {

@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use headwater::sim::SimSpan;
-use headwater::testing::{Cause, Explore, explore};
+use headwater::testing::{self, Cause, Explore, Gate, explore};
 use headwater::{Device, Result, block_on, spawn};
 use tokio::sync::oneshot;
 
-use crate::common::sim;
-use crate::kernels::{add, increment};
+use crate::common::{any_device, elements, own_device, poll_once, sim, step_through, wait};
+use crate::kernels::{add, copy_u32, delay, increment};
 
-/// What `explore` panics with.
+/// What it panics with.
 fn report(program: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(program)).expect_err("it fails");
-    panic.downcast_ref::<String>().expect("with a report").clone()
+    let report = panic.downcast_ref::<String>().cloned();
+    report.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).expect("a report")
 }
 
 /// Four tasks that share a buffer, each with one of its own beside it.
@@ -269,4 +270,194 @@ fn a_runtime_of_another_kind_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let report = runtime.block_on(async { report(|| explore(0..1, async |_| ())) });
     assert!(report.contains("runs a runtime already"), "{report}");
+}
+
+#[test]
+fn a_lost_wait_is_a_failure_whatever_bytes_came_out() {
+    let lossy = Explore::new().seeds(0..1).settings(|builder| builder.lose_wait(0));
+    let failure = lossy.find(async |device: Device| -> Result<()> {
+        let (a, b) = (device.stream(), device.stream());
+        let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+        let mut y = b.in_scope(|| device.alloc::<u32>(64))?;
+        a.in_scope(|| increment(&mut x))?;
+        b.in_scope(|| copy_u32(&x, &mut y))?.await
+    });
+    let failure = failure.expect("it fails");
+    let raced = |cause: &Cause| matches!(cause, Cause::Raced(races) if !races.is_empty());
+    assert!(failure.causes().iter().any(raced), "{failure}");
+    let report = failure.to_string();
+    assert!(report.contains("`increment` writes") && report.contains("missing:"), "{report}");
+}
+
+#[test]
+fn awaiting_behind_a_gate_that_stays_closed_ends_the_run() {
+    let find = || {
+        Explore::new().seeds([3]).find(async |device: Device| -> Result<()> {
+            let stream = device.stream();
+            let gate = Gate::new(&device)?;
+            gate.hold(&stream)?;
+            let mut x = stream.in_scope(|| device.zeros::<u32>(64))?;
+            stream.in_scope(|| increment(&mut x))?.await?;
+            gate.open();
+            Ok(())
+        })
+    };
+    let cause = soon(find);
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("gate")), "{cause}");
+}
+
+#[test]
+fn a_task_may_open_the_gate_that_another_one_waits_behind() {
+    explore(0..20, async |device| -> Result<()> {
+        let stream = device.stream();
+        let gate = Gate::new(&device)?;
+        gate.hold(&stream)?;
+        let mut x = stream.in_scope(|| device.zeros::<u32>(64))?;
+        let held = stream.in_scope(|| increment(&mut x))?;
+        let mut y = device.zeros::<u32>(64)?;
+        let opener = spawn(async move {
+            increment(&mut y)?.await?;
+            gate.open();
+            Result::<()>::Ok(())
+        });
+        held.await?;
+        opener.await.expect("no panic")
+    });
+}
+
+#[test]
+fn a_gate_holds_back_what_is_enqueued_after_it_and_no_other_stream() -> Result<()> {
+    let device = any_device();
+    let gate = Gate::new(&device)?;
+    let (held, free) = (device.stream(), device.stream());
+    let mut x = held.in_scope(|| device.zeros::<u32>(64))?;
+    let before = held.synchronize();
+    gate.hold(&held)?;
+    let mut after = held.in_scope(|| increment(&mut x))?;
+    let mut y = free.in_scope(|| device.zeros::<u32>(64))?;
+    wait(free.in_scope(|| increment(&mut y))?)?;
+    wait(before)?;
+    assert!(!after.is_finished()?);
+    assert!(poll_once(&mut after).is_pending());
+    gate.open();
+    wait(after)?;
+    assert_eq!(elements(&x), [1; 64]);
+    assert!(!gate.gave_up());
+    Ok(())
+}
+
+#[test]
+fn a_gate_that_is_dropped_is_open_and_its_memory_is_kept_for_the_kernels() -> Result<()> {
+    let device = any_device();
+    let stream = device.stream();
+    let gate = Gate::new(&device)?;
+    gate.hold(&stream)?;
+    let passed = gate.hold(&stream)?;
+    drop(gate);
+    // Would close it again, if it were in the same place.
+    let _zeros = device.alloc_host::<u32>(2)?.try_write()?[0];
+    wait(passed)?;
+    Ok(())
+}
+
+#[test]
+fn a_gate_that_is_open_holds_nothing_back() -> Result<()> {
+    let device = any_device();
+    let gate = Gate::new(&device)?;
+    gate.open();
+    wait(gate.hold(&device.stream())?)
+}
+
+#[test]
+fn a_gate_gives_up_after_its_limit_on_a_gpu_and_says_so() -> Result<()> {
+    let device = any_device();
+    let gate = Gate::with_limit(&device, Duration::from_millis(5))?;
+    let passed = gate.hold(&device.stream())?;
+    if device.info().simulated {
+        gate.open();
+    }
+    wait(passed)?;
+    assert_eq!(gate.gave_up(), !device.info().simulated);
+    Ok(())
+}
+
+#[test]
+fn a_gate_is_one_device_s() -> Result<()> {
+    let (a, b) = (testing::device(), testing::device());
+    let refused = Gate::new(&a)?.hold(&b.stream());
+    assert!(matches!(refused, Err(headwater::Error::WrongDevice { argument: "stream", .. })));
+    Ok(())
+}
+
+#[test]
+fn waits_on_the_device_are_counted() -> Result<()> {
+    let device = own_device();
+    let (a, b) = (device.stream(), device.stream());
+    let gate = Gate::new(&device)?;
+    gate.hold(&a)?; // or it may be known to be finished
+    let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+    let mut y = b.in_scope(|| device.alloc::<u32>(64))?;
+    let (again, waits) = testing::waits(&device, || a.in_scope(|| increment(&mut x)));
+    again?;
+    assert_eq!(waits, 0, "on one stream");
+    let (copied, waits) = testing::waits(&device, || b.in_scope(|| copy_u32(&x, &mut y)));
+    copied?;
+    assert_eq!(waits, 1, "reads what another stream writes");
+    gate.open();
+    wait(b.synchronize())
+}
+
+#[test]
+fn overlap_is_asserted_in_virtual_time() -> Result<()> {
+    const LONG: u64 = 50_000;
+    let device = testing::device();
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+    let mut y = b.in_scope(|| device.zeros::<u32>(64))?;
+    let gate = Gate::new(&device)?;
+    [&a, &b].into_iter().try_for_each(|stream| gate.hold(stream).map(drop))?;
+    a.in_scope(|| delay(&mut x, LONG))?;
+    b.in_scope(|| increment(&mut y))?;
+    gate.open();
+    testing::assert_overlap(&device, "delay", "increment");
+    testing::assert_no_overlap(&device, "fill", "increment");
+    let message = report(|| testing::assert_no_overlap(&device, "delay", "increment"));
+    assert!(message.contains("ran beside") && message.contains("us: `increment` on"), "{message}");
+    let message = report(|| testing::assert_overlap(&device, "fill", "increment"));
+    assert!(message.contains("no `fill` ran beside"), "{message}");
+    let message = report(|| testing::assert_overlap(&device, "dely", "increment"));
+    assert!(message.contains(r#"["delay", "fill", "gate", "increment"]"#), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_device_is_asserted_to_be_clean() -> Result<()> {
+    let device = testing::device();
+    let mut x = device.zeros::<u32>(64)?;
+    wait(increment(&mut x)?)?;
+    testing::assert_no_races(&device);
+    testing::assert_no_violations(&device);
+    let message = report(|| testing::assert_all_freed(&device));
+    assert!(message.contains("256 bytes"), "{message}");
+    drop(x);
+    testing::assert_all_freed(&device);
+    Ok(())
+}
+
+#[test]
+fn races_are_shown_by_the_assertion_that_there_are_none() -> Result<()> {
+    let device = Device::builder().simulated().race_check(true).lose_wait(0).open()?;
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+    a.in_scope(|| increment(&mut x))?;
+    b.in_scope(|| increment(&mut x))?;
+    step_through(&device);
+    let message = report(|| testing::assert_no_races(&device));
+    assert!(
+        message.starts_with("a race on the device:") && message.contains("missing:"),
+        "{message}"
+    );
+    let unchecked = Device::builder().simulated().open()?;
+    assert!(report(|| testing::assert_no_races(&unchecked)).contains("race_check"));
+    Ok(())
 }

@@ -1,0 +1,188 @@
+//! Devices to test on, and what to assert of them.
+
+use std::fmt::Write;
+
+use super::trial;
+use crate::device::Device;
+use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
+
+/// A simulated device that runs everything as soon as it can, checks for races and counts calls.
+///
+/// It is a [`Device::builder`] with `simulated()`, `race_check(true)`, `count_driver_calls(true)` and
+/// `single_stream(false)`, whatever the environment says.
+///
+/// # Panics
+///
+/// It cannot be opened: the machine has no memory for it.
+#[track_caller]
+pub fn device() -> Device {
+    device_with(Schedule::Eager)
+}
+
+/// The same with another schedule.
+///
+/// # Panics
+///
+/// As [`device()`].
+#[track_caller]
+pub fn device_with(schedule: Schedule) -> Device {
+    match trial::device(SimOptions::new().schedule(schedule)).open() {
+        Ok(device) => device,
+        Err(error) => panic!("a simulated device was not opened: {error}"),
+    }
+}
+
+/// Asserts that no race was found on the device so far.
+///
+/// # Panics
+///
+/// With the report of each race; or the device was opened without
+/// [`race_check`](crate::DeviceBuilder::race_check).
+#[track_caller]
+pub fn assert_no_races(device: &Device) {
+    let witness = device.core().watched().and_then(|watched| watched.witness());
+    assert!(witness.is_some(), "the device was opened without `race_check(true)`");
+    let races = device.races();
+    if !races.is_empty() {
+        let reports: String = races.iter().map(|race| format!("\n\n{race}")).collect();
+        let count =
+            if races.len() == 1 { "a race".to_owned() } else { format!("{} races", races.len()) };
+        panic!("{count} on the device:{reports}");
+    }
+}
+
+/// Asserts that the device was used correctly so far: none of what
+/// [`violations`](Simulator::violations) tells.
+///
+/// # Panics
+///
+/// With each violation; or the device is not simulated.
+#[track_caller]
+pub fn assert_no_violations(device: &Device) {
+    let violations = simulator(device).violations();
+    assert!(violations.is_empty(), "the device was used wrongly: {violations:#?}");
+}
+
+/// Runs what is still to be run, then asserts that no device memory is allocated.
+///
+/// Page-locked memory is not looked at: the device keeps what is given back, for reuse.
+///
+/// # Panics
+///
+/// Some is; or the device is not simulated.
+#[track_caller]
+pub fn assert_all_freed(device: &Device) {
+    let simulator = simulator(device);
+    finish(simulator);
+    let bytes = simulator.live_device_bytes();
+    assert!(bytes == 0, "{bytes} bytes of device memory are still allocated (in units of 256)");
+}
+
+/// Runs `code`, and counts the waits on the device that it had streams make (`cuStreamWaitEvent`): the
+/// library places one where two operations on different streams conflict, and nowhere else.
+///
+/// Waits that other threads have made meanwhile are among them.
+///
+/// # Panics
+///
+/// The device was opened without [`count_driver_calls`](crate::DeviceBuilder::count_driver_calls).
+#[track_caller]
+pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
+    let counted = device.driver_calls();
+    let Some(before) = counted else {
+        panic!("the device was opened without `count_driver_calls(true)`");
+    };
+    let result = code();
+    let after = device.driver_calls().unwrap_or(before);
+    (result, after.since(&before).stream_waits)
+}
+
+/// Asserts that an operation of the one name was running, in virtual time, while one of the other
+/// name was.
+///
+/// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d` and `fill`,
+/// as in [`SimSpan::name`]. What is still to be run is run first. A launch costs the host 3 us of virtual time:
+/// kernels that overlap have to be declared to take longer (`nanoseconds = …`, `arithmetic = …`).
+///
+/// # Panics
+///
+/// None of them did, or none has run: the message lists when each was running. Or the device is not simulated.
+#[track_caller]
+pub fn assert_overlap(device: &Device, one: &str, other: &str) {
+    let (ones, others) = named(device, one, other);
+    if meeting(&ones, &others).is_none() {
+        panic!("no `{one}` ran beside a `{other}`:{}", list(&ones, &others));
+    }
+}
+
+/// Asserts that no operation of the one name was running, in virtual time, while one of the other
+/// name was: as where one needs what the other writes. See [`assert_overlap`].
+///
+/// # Panics
+///
+/// Two of them did, or there is a name of which none has run. Or the device is not simulated.
+#[track_caller]
+pub fn assert_no_overlap(device: &Device, one: &str, other: &str) {
+    let (ones, others) = named(device, one, other);
+    if let Some((first, second)) = meeting(&ones, &others) {
+        let (first, second) = (line(first), line(second));
+        panic!("a `{one}` ran beside a `{other}`:{first}{second}");
+    }
+}
+
+/// The operations of each name that have run.
+#[track_caller]
+fn named(device: &Device, one: &str, other: &str) -> (Vec<SimSpan>, Vec<SimSpan>) {
+    let simulator = simulator(device);
+    finish(simulator);
+    let spans = simulator.timeline();
+    let of = |name: &str| -> Vec<_> { spans.iter().filter(|s| s.name == name).cloned().collect() };
+    let found = (of(one), of(other));
+    for (name, found) in [(one, &found.0), (other, &found.1)] {
+        if found.is_empty() {
+            let mut names: Vec<_> = spans.iter().map(|span| span.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            panic!("no `{name}` has run on the device; there are {names:?}");
+        }
+    }
+    found
+}
+
+/// The first two that were running at the same time.
+fn meeting<'a>(ones: &'a [SimSpan], others: &'a [SimSpan]) -> Option<(&'a SimSpan, &'a SimSpan)> {
+    let meet = |a: &SimSpan, b: &SimSpan| a.id != b.id && a.start < b.end && b.start < a.end;
+    ones.iter().find_map(|one| Some((one, others.iter().find(|other| meet(one, other))?)))
+}
+
+fn list(ones: &[SimSpan], others: &[SimSpan]) -> String {
+    /// Of each name.
+    const LISTED: usize = 20;
+    let shown = ones.iter().take(LISTED).chain(others.iter().take(LISTED));
+    let mut lines: String = shown.map(line).collect();
+    let hidden = ones.len().saturating_sub(LISTED) + others.len().saturating_sub(LISTED);
+    if hidden > 0 {
+        let _ = write!(lines, "\n  ... and {hidden} more");
+    }
+    lines
+}
+
+fn line(span: &SimSpan) -> String {
+    let SimSpan { name, stream, start, end, .. } = span;
+    let (start, end) = (*start as f64 / 1e3, *end as f64 / 1e3);
+    format!("\n  {start:10.1} to {end:.1} us: `{name}` on stream {stream}")
+}
+
+#[track_caller]
+fn simulator(device: &Device) -> &Simulator {
+    match device.simulator() {
+        Some(simulator) => simulator,
+        None => panic!("a device that is not simulated does not tell"),
+    }
+}
+
+/// Runs all that can run.
+fn finish(simulator: &Simulator) {
+    simulator.run_all();
+    simulator.settle();
+}
