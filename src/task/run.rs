@@ -24,14 +24,18 @@ use crate::device::Device;
 use crate::foreign::contained;
 use crate::reactor::{Hand, Turned, Woken, hold};
 
+/// So many looks at all that is waited for, with nobody woken, are the end: an event that cannot be
+/// recorded, say. A device that can go on does so at each look.
+const MOST_TURNS: u32 = 200_000;
+
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Run>>> = const { RefCell::new(None) };
 }
 
-/// Who chooses what happens next.
+/// Who chooses what happens next, and knows the devices.
 pub(crate) trait Chooser {
-    /// No task can run: moves one of the devices on. Where none can, says why.
-    fn step(&self, devices: &[Device]) -> Option<String>;
+    /// No task can run, and some wait for these devices: where none of them can go on, says why.
+    fn stuck(&self, awaited: &[&Device]) -> Option<String>;
     /// Whether the spawned task that is about to be polled lets another one go first.
     fn defers(&self) -> bool;
 }
@@ -215,24 +219,25 @@ impl Run {
 
     fn move_devices(&self) -> Moved {
         let mut stuck = None;
-        loop {
-            let mut awaited = false;
+        for _ in 0..MOST_TURNS {
+            let mut awaited = Vec::new();
             for device in &self.devices {
                 match device.core().reactor().turn() {
                     Turned::Woke => return Moved::Woke,
-                    Turned::Waiting => awaited = true,
+                    Turned::Waiting => awaited.push(device),
                     Turned::Idle => {}
                 }
             }
-            if !awaited {
+            if awaited.is_empty() {
                 return Moved::NotAwaited;
             }
             // Looked at once more since.
             if let Some(why) = stuck {
                 return Moved::Stuck(why);
             }
-            stuck = self.chooser.step(&self.devices);
+            stuck = self.chooser.stuck(&awaited);
         }
+        Moved::Stuck("the devices go on, and nobody is told of an end".to_owned())
     }
 
     fn stalled(&self) -> Option<Stall> {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::failure::Cause;
@@ -57,17 +58,19 @@ pub(super) fn run_once(
     program: &Program<'_>,
 ) -> Trial {
     let made = Deviations { device: 0, host: 0 };
-    let options = setting.options.clone().schedule(Schedule::Stepped);
-    let open = |_| {
-        (setting.settings)(device(options.clone())).simulated_with(options.clone()).by_hand().open()
+    let open = |number: u64| {
+        let seed = seed.wrapping_add(number << 32);
+        let schedule = Schedule::Random { seed, deviations: limit.device };
+        let options = setting.options.clone().schedule(schedule);
+        (setting.settings)(device(options.clone())).simulated_with(options).by_hand().open()
     };
-    let devices = match (0..setting.devices).map(open).collect::<Result<Vec<_>, _>>() {
+    let devices = match (0..setting.devices as u64).map(open).collect::<Result<Vec<_>, _>>() {
         Ok(devices) => devices,
         Err(error) => {
             return Trial { causes: vec![Cause::NotRun(error.to_string())], made, ran: Vec::new() };
         }
     };
-    let choices = Choices::new(seed, limit);
+    let choices = Choices::new(seed, limit.host);
     let made_by = choices.clone();
     let (ended, heard) = panics::listen(quietly, || {
         run(devices.clone(), Box::new(choices), setting.patience, || program(devices.clone()))
@@ -80,15 +83,18 @@ pub(super) fn run_once(
         Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(stall))),
         Err(error) => causes.push(Cause::NotRun(error.to_string())),
     }
-    let made = made_by.made();
+    let deviations = devices.iter().filter_map(Device::simulator).map(Simulator::deviations);
+    let made = Deviations { device: deviations.max().unwrap_or(0), host: made_by.made() };
     let mut ran = Vec::new();
     for device in &devices {
         let Some(sim) = device.simulator() else { continue };
         // What nobody waited for runs as well: it may be wrong, and it frees memory.
         sim.set_schedule(Schedule::Eager);
         sim.settle();
-        causes.extend(wrongs(device, sim));
+        wrongs(device, sim, &mut causes);
         ran.push(sim.timeline());
+        // Nobody waits for what never ends, nor does the thread that closes the device.
+        sim.give_up();
     }
     Trial { causes, made, ran }
 }
@@ -104,8 +110,7 @@ pub(super) fn device(options: SimOptions) -> DeviceBuilder {
 }
 
 /// What the device tells that was wrong, the program having ended.
-fn wrongs(device: &Device, sim: &Simulator) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn wrongs(device: &Device, sim: &Simulator, causes: &mut Vec<Cause>) {
     let races = device.races();
     if !races.is_empty() {
         causes.push(Cause::Raced(races));
@@ -114,12 +119,13 @@ fn wrongs(device: &Device, sim: &Simulator) -> Vec<Cause> {
     if !violations.is_empty() {
         causes.push(Cause::Misused(violations));
     }
-    // A device that was lost takes nothing back.
+    // Where something went wrong before, what it left behind says nothing; a device that was lost, or is
+    // stuck, takes nothing back.
     let bytes = sim.live_device_bytes();
-    if bytes > 0 && device.core().reactor().check().is_ok() {
+    let works = device.core().reactor().check().is_ok() && sim.stuck().is_none();
+    if bytes > 0 && causes.is_empty() && works {
         causes.push(Cause::Leaked { bytes });
     }
-    causes
 }
 
 fn describe(stall: Stall) -> String {
@@ -137,68 +143,52 @@ fn describe(stall: Stall) -> String {
     }
 }
 
-/// The choices of one run.
+/// The host's choices in one run, and where the devices stand.
 #[derive(Clone, Debug)]
-struct Choices(std::rc::Rc<State>);
+struct Choices(Rc<State>);
 
 #[derive(Debug)]
 struct State {
     numbers: Cell<u64>,
-    left: Cell<Deviations>,
-    limit: Deviations,
+    /// How often a task may still let others go first.
+    left: Cell<u32>,
+    limit: u32,
 }
 
 impl Choices {
-    fn new(seed: u64, limit: Deviations) -> Self {
+    fn new(seed: u64, limit: u32) -> Self {
         let state = State { numbers: Cell::new(seed), left: Cell::new(limit), limit };
-        Choices(std::rc::Rc::new(state))
+        Choices(Rc::new(state))
     }
 
-    fn made(&self) -> Deviations {
-        let (limit, left) = (self.0.limit, self.0.left.get());
-        Deviations { device: limit.device - left.device, host: limit.host - left.host }
+    /// How often a task let others go first.
+    fn made(&self) -> u32 {
+        self.0.limit - self.0.left.get()
     }
 
-    /// Below `n`, which is not 0 (SplitMix64).
-    fn below(&self, n: u64) -> u64 {
+    /// SplitMix64.
+    fn next(&self) -> u64 {
         let state = self.0.numbers.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.numbers.set(state);
         let mut z = state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+        z ^ (z >> 31)
     }
 }
 
 impl Chooser for Choices {
-    fn step(&self, devices: &[Device]) -> Option<String> {
-        let sims = || devices.iter().filter_map(Device::simulator);
-        let mut runnable = Vec::new();
-        for sim in sims() {
-            runnable.extend(sim.pending().into_iter().filter(|op| op.runnable).map(|op| (sim, op)));
-        }
-        if runnable.is_empty() {
-            let waiting: Vec<_> = sims().flat_map(Simulator::pending).collect();
-            return Some(format!("the device cannot go on: {waiting:?}"));
-        }
-        let mut index = self.below(runnable.len() as u64) as usize;
-        let mut left = self.0.left.get();
-        if left.device == 0 {
-            index = 0;
-        } else if index > 0 {
-            left.device -= 1;
-        }
-        self.0.left.set(left);
-        let (sim, op) = &runnable[index];
-        sim.run(op.id);
-        None
+    /// The devices move in the calls that ask for an end.
+    fn stuck(&self, awaited: &[&Device]) -> Option<String> {
+        let report = |device: &&Device| Some(device.simulator()?.stuck()?.to_string());
+        let reports: Option<Vec<_>> = awaited.iter().map(report).collect();
+        Some(reports?.join("\n"))
     }
 
     fn defers(&self) -> bool {
-        let mut left = self.0.left.get();
-        let defers = left.host > 0 && self.below(4) == 0;
-        left.host -= u32::from(defers);
-        self.0.left.set(left);
+        let left = self.0.left.get();
+        let defers = left > 0 && self.next().is_multiple_of(4);
+        self.0.left.set(left - u32::from(defers));
         defers
     }
 }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use headwater::sim::SimSpan;
+use headwater::sim::{DriverCall, Fault, SimOpKind, SimOptions, SimSpan};
 use headwater::testing::{self, Cause, Explore, Gate, explore};
-use headwater::{Device, Result, block_on, spawn};
+use headwater::{Device, DriverError, Result, block_on, spawn};
 use tokio::sync::oneshot;
 
 use crate::common::{any_device, elements, own_device, poll_once, sim, step_through, wait};
@@ -304,6 +304,31 @@ fn awaiting_behind_a_gate_that_stays_closed_ends_the_run() {
     };
     let cause = soon(find);
     assert!(matches!(&cause, Cause::Stuck(why) if why.contains("gate")), "{cause}");
+}
+
+#[test]
+fn an_operation_that_never_ends_ends_the_run() {
+    let options = SimOptions::new().fault(Fault::never_finishes(SimOpKind::Kernel));
+    let find = || {
+        Explore::new().seeds([3]).options(options).find(async |device: Device| -> Result<()> {
+            increment(&mut device.zeros::<u32>(64)?)?.await
+        })
+    };
+    let cause = soon(find);
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("never ends")), "{cause}");
+}
+
+#[test]
+fn an_event_that_cannot_be_recorded_ends_the_run() {
+    let refused = Fault::of_call(DriverCall::EventRecord, DriverError::OUT_OF_MEMORY).always();
+    let options = SimOptions::new().fault(refused);
+    let find = || {
+        Explore::new().seeds([3]).options(options).find(async |device: Device| -> Result<()> {
+            increment(&mut device.zeros::<u32>(64)?)?.await
+        })
+    };
+    let cause = soon(find);
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("nobody is told")), "{cause}");
 }
 
 #[test]
