@@ -58,7 +58,8 @@
 //! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
 //!   [`Stream::set_current`]; [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
-//! - [`sim`]: the simulated device, for tests.
+//! - [`testing`]: how to test a program without a GPU, under every order of things. [`sim`]: the
+//!   simulated device itself.
 //! - Errors: one [`Error`]; a call that is refused enqueued nothing. A kernel that faults ends every
 //!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects).
 //!   What no call returns goes to [`DeviceBuilder::on_error`].
@@ -93,6 +94,7 @@
 //! | --- | --- |
 //! | `HEADWATER_DEVICE` | what [`Device::from_env`] opens: `cuda:N` or `sim`; unset: `cuda:0` |
 //! | `HEADWATER_INLINE_SPIN_US` | see [`DeviceBuilder::inline_spin`] |
+//! | `HEADWATER_SEED` | the one seed to run: see [`testing::Explore`] |
 //! | `HEADWATER_SINGLE_STREAM` | `1`: see [`DeviceBuilder::single_stream`] |
 
 mod buffer;

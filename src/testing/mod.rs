@@ -1,4 +1,4 @@
-//! Testing GPU code without a GPU.
+#![doc = include_str!("guide.md")]
 
 mod assertions;
 mod explore;

@@ -149,6 +149,7 @@ struct Choices(Rc<State>);
 
 #[derive(Debug)]
 struct State {
+    /// Not from the seed itself, from which the device draws.
     numbers: Cell<u64>,
     /// How often a task may still let others go first.
     left: Cell<u32>,
@@ -157,7 +158,7 @@ struct State {
 
 impl Choices {
     fn new(seed: u64, limit: u32) -> Self {
-        let state = State { numbers: Cell::new(seed), left: Cell::new(limit), limit };
+        let state = State { numbers: Cell::new(!seed), left: Cell::new(limit), limit };
         Choices(Rc::new(state))
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use headwater::sim::{
     CostModel, DriverCall, Fault, Injected, SimOp, SimOptions, SimSpan, Simulator, Violation,
 };
+use headwater::testing::{Cause, Failure, Gate};
 use headwater::*;
 
 fn owned<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -36,6 +37,9 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<Fault>();
     owned::<Injected>();
     owned::<DriverCall>();
+    owned::<Gate>();
+    owned::<Failure>();
+    owned::<Cause>();
 }
 
 #[test]
