@@ -45,10 +45,14 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// On a simulated device it is a gate of the device's: it takes no time, and where nothing else can
-/// happen either the device says so. On a GPU it is a kernel of one thread for each stream held, which looks
-/// at page-locked memory until the host writes there, for ten seconds at most
-/// ([`with_limit`](Gate::with_limit)), so that no test hangs a GPU. It takes a place among the
-/// kernels that can run at once.
+/// happen either, the device says so.
+///
+/// On a GPU it is a kernel of one thread for each stream held, which looks at page-locked memory until
+/// the host writes there, for ten seconds at most ([`with_limit`](Gate::with_limit)), so that no test
+/// hangs a GPU. It takes a place among the kernels that can run at once. What waits for running
+/// kernels waits for a closed gate too, and can hold up other threads' calls meanwhile: opening and
+/// closing devices, and the first gate of one. So let one test at a time use gates on a GPU
+/// (`--test-threads=1`), and have it check that the gate never [gave up](Gate::gave_up).
 ///
 /// # Drop
 ///

@@ -173,7 +173,7 @@ fn no_thread_of_the_reactor_is_started() {
 }
 
 /// The one cause of the failure, which is there within a few seconds.
-fn soon(find: impl FnOnce() -> Option<headwater::testing::Failure>) -> Cause {
+fn soon(find: impl FnOnce() -> Option<testing::Failure>) -> Cause {
     let start = Instant::now();
     let failure = find().expect("it fails");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -428,6 +428,7 @@ fn waits_on_the_device_are_counted() -> Result<()> {
     let (copied, waits) = testing::waits(&device, || b.in_scope(|| copy_u32(&x, &mut y)));
     copied?;
     assert_eq!(waits, 1, "reads what another stream writes");
+    assert!(!gate.gave_up());
     gate.open();
     wait(b.synchronize())
 }
