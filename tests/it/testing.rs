@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use headwater::sim::{DriverCall, Fault, SimOpKind, SimOptions, SimSpan};
 use headwater::testing::{self, Cause, Explore, Gate, explore};
-use headwater::{Device, DriverError, Result, block_on, spawn};
+use headwater::{Device, DriverCalls, DriverError, Result, block_on, spawn};
 use tokio::sync::oneshot;
 
 use crate::common::{any_device, elements, own_device, poll_once, sim, step_through, wait};
-use crate::kernels::{add, copy_u32, delay, increment};
+use crate::kernels::{copy_u32, delay, increment};
 
 /// What it panics with.
 fn report(program: impl FnOnce()) -> String {
@@ -22,45 +22,72 @@ fn report(program: impl FnOnce()) -> String {
     report.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).expect("a report")
 }
 
-/// Four tasks that share a buffer, each with one of its own beside it.
-async fn busy_program(device: Device) -> Result<Vec<f32>> {
-    let shared = Arc::new(device.upload([1.0f32; 256]).await?);
-    let tasks = (0..4).map(|i| {
+/// Six tasks that share a buffer and wait in all the ways there are, and one that is cancelled.
+async fn busy_program(device: Device) -> Result<Vec<u32>> {
+    let shared = Arc::new(device.upload([3u32; 64]).await?);
+    let tasks = (0..6u32).map(|i| {
         let (device, shared) = (device.clone(), shared.clone());
         spawn(async move {
-            let mut own = device.upload([i as f32; 256]).await?;
-            let mut sum = device.alloc(256)?;
-            for _ in 0..=i {
-                add(&shared, &own, &mut sum)?;
-                add(&shared, &sum, &mut own)?.await?;
+            let mut own = device.upload(vec![i; 64]).await?;
+            for round in 0..=i {
+                let mut copy = device.alloc(64)?;
+                copy_u32(&*shared, &mut copy)?;
+                increment(&mut copy)?;
+                match round % 2 {
+                    0 => increment(&mut own)?.await?,
+                    _ => drop(copy.to_vec()),
+                }
+                let mut out = device.alloc_host(64)?;
+                copy.copy_to(&mut out)?;
+                match i {
+                    3 => assert_eq!(*out.blocking_read()?, [4; 64]),
+                    _ => assert_eq!(*out.read().await?, [4; 64]),
+                }
+                tokio::task::yield_now().await;
             }
-            own.to_vec().await
+            device.scope(async { own.to_vec().await }).await
         })
     });
+    let tasks: Vec<_> = tasks.collect();
+    let cancelled = spawn({
+        let mut x = device.zeros::<u32>(64)?;
+        async move {
+            loop {
+                increment(&mut x)?.await?;
+            }
+            #[expect(unreachable_code, reason = "says what the task yields")]
+            Result::<()>::Ok(())
+        }
+    });
     let mut all = Vec::new();
-    for task in tasks.collect::<Vec<_>>() {
+    for task in tasks {
         all.extend(task.await.expect("no panic")?);
     }
+    cancelled.abort();
+    assert!(cancelled.await.expect_err("it never ends").is_cancelled());
+    let (a, b) = block_on(async { futures::join!(shared.to_vec(), shared.to_vec()) });
+    assert_eq!(a?, b?);
     Ok(all)
 }
 
 #[test]
 fn the_same_seed_makes_the_same_calls_times_and_bytes() {
-    type Ran = (Vec<f32>, Vec<SimSpan>, u64, u64);
+    type Ran = (Vec<u32>, Vec<SimSpan>, DriverCalls, [u64; 2]);
     let once = |seed| -> Ran {
         let ran = Rc::new(RefCell::new(None));
         Explore::new().seeds([seed]).run({
             let ran = ran.clone();
             async move |device: Device| -> Result<()> {
                 let bytes = busy_program(device.clone()).await?;
-                let sim = sim(&device);
-                ran.replace(Some((bytes, sim.timeline(), sim.calls(), sim.host_now())));
+                let (sim, calls) = (sim(&device), device.driver_calls().expect("counted"));
+                let numbers = [sim.calls(), sim.host_now()];
+                ran.replace(Some((bytes, sim.timeline(), calls, numbers)));
                 Ok(())
             }
         });
         ran.take().expect("it ran")
     };
-    let runs: Vec<Ran> = (0..10).map(once).collect();
+    let runs: Vec<Ran> = (0..20).map(once).collect();
     for (seed, run) in (0..).zip(&runs) {
         assert_eq!(&once(seed), run, "seed {seed}");
     }
