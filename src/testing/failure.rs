@@ -67,8 +67,8 @@ pub struct Failure {
     pub(super) made: Deviations,
     /// The fewest with which it fails in the same way.
     pub(super) least: Deviations,
-    /// What ran on each device with those.
-    pub(super) ran: Vec<Vec<SimSpan>>,
+    /// What ran on each device with those, by its number in the process.
+    pub(super) ran: Vec<(u32, Vec<SimSpan>)>,
 }
 
 impl Failure {
@@ -90,7 +90,7 @@ impl Failure {
 
     /// What ran on the first device, in that order, with as few deviations.
     pub fn order(&self) -> &[SimSpan] {
-        self.ran.first().map_or(&[], Vec::as_slice)
+        self.ran.first().map_or(&[], |(_, spans)| spans)
     }
 }
 
@@ -116,7 +116,7 @@ impl fmt::Display for Failure {
                 least.device, made.device, least.host, made.host
             )?,
         }
-        for (device, spans) in ran.iter().enumerate() {
+        for (device, spans) in ran {
             let skipped = spans.len().saturating_sub(LISTED);
             writeln!(f, "\nWhat ran on device {device}, in this order:")?;
             if skipped > 0 {

@@ -45,8 +45,8 @@ pub(super) struct Trial {
     pub(super) causes: Vec<Cause>,
     /// How often it did deviate.
     pub(super) made: Deviations,
-    /// What ran on each device.
-    pub(super) ran: Vec<Vec<SimSpan>>,
+    /// What ran on each device, by its number in the process.
+    pub(super) ran: Vec<(u32, Vec<SimSpan>)>,
 }
 
 /// Runs the program with the choices of `seed`. `quietly`: its panics are not printed.
@@ -92,7 +92,7 @@ pub(super) fn run_once(
         sim.set_schedule(Schedule::Eager);
         sim.settle();
         wrongs(device, sim, &mut causes);
-        ran.push(sim.timeline());
+        ran.push((device.number(), sim.timeline()));
         // Nobody waits for what never ends, nor does the thread that closes the device.
         sim.give_up();
     }

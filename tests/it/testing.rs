@@ -138,7 +138,7 @@ fn the_report_names_the_seed_how_to_run_it_and_what_ran() {
         ),
         &format!("explore({seed}..={seed}"),
         "a planted mistake",
-        "What ran on device 0",
+        "What ran on device ",
         "increment",
     ] {
         assert!(report.contains(part), "{part:?} is not in\n{report}");
@@ -223,6 +223,24 @@ fn a_message_that_never_comes_ends_the_run() {
         })
     });
     assert!(matches!(&cause, Cause::Stuck(why) if why.contains("have not ended: 1")), "{cause}");
+}
+
+#[test]
+fn a_wake_up_of_a_task_that_has_ended_is_no_sleep_for_ever() {
+    let patience = Explore::new().seeds([3]).patience(Duration::from_millis(50));
+    let cause = soon(|| {
+        patience.find(async |device: Device| -> Result<()> {
+            let mut x = device.zeros::<u32>(64)?;
+            let mut done = increment(&mut x)?;
+            let polled = spawn(async move {
+                assert!(futures::poll!(&mut done).is_pending());
+                done
+            });
+            let _kept = polled.await.expect("no panic");
+            std::future::pending().await
+        })
+    });
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("no task can run")), "{cause}");
 }
 
 #[test]
