@@ -234,7 +234,7 @@ fn a_wake_up_of_a_task_that_has_ended_is_no_sleep_for_ever() {
             let mut done = increment(&mut x)?;
             let polled = spawn(async move {
                 assert!(futures::poll!(&mut done).is_pending());
-                done
+                Some(done)
             });
             let _kept = polled.await.expect("no panic");
             std::future::pending().await
