@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::counted::{Counters, DriverCalls, one};
 use super::races::{Checker, Race, TakeBack};
 use super::step::{LoggedStep, Step, Touched};
@@ -175,14 +173,14 @@ impl Watched {
     fn work(
         &self,
         made: &DriverResult<()>,
-        call: DriverCall,
+        (call, name): (DriverCall, &'static str),
         stream: &StreamHandle,
         touched: impl IntoIterator<Item = Touched>,
     ) {
         let stream = stream.raw();
         self.saw(made, |_| {
             let touched = touched.into_iter().collect();
-            Step::Work { call, name: call.name(), stream, touched }
+            Step::Work { call, name, stream, touched }
         });
     }
 }
@@ -356,7 +354,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_h2d(dst, src, bytes, stream) };
         let touched = [reads(host(src), bytes), writes(dst.0, bytes)];
-        self.work(&made, DriverCall::CopyH2D, stream, touched);
+        self.work(&made, (DriverCall::CopyH2D, "copy_h2d"), stream, touched);
         made
     }
 
@@ -371,7 +369,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_d2h(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(host(dst), bytes)];
-        self.work(&made, DriverCall::CopyD2H, stream, touched);
+        self.work(&made, (DriverCall::CopyD2H, "copy_d2h"), stream, touched);
         made
     }
 
@@ -386,7 +384,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_d2d(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
-        self.work(&made, DriverCall::CopyD2D, stream, touched);
+        self.work(&made, (DriverCall::CopyD2D, "copy_d2d"), stream, touched);
         made
     }
 
@@ -394,7 +392,7 @@ impl Driver for Watched {
         one(&self.counters.fills);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.fill(fill, stream) };
-        self.work(&made, DriverCall::Fill, stream, [filled(&fill)]);
+        self.work(&made, (DriverCall::Fill, "fill"), stream, [filled(&fill)]);
         made
     }
 
@@ -424,12 +422,8 @@ impl Driver for Watched {
         one(&self.counters.launches);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.launch(launch, stream) };
-        let (call, name, stream) = (DriverCall::Launch, launch.name, stream.raw());
-        self.saw(&made, |_| {
-            let touched = launch.accesses.iter();
-            let touched = touched.map(|a| Touched::new(a.ptr.0, a.bytes, a.writes));
-            Step::Work { call, name, stream, touched: touched.collect::<SmallVec<_>>() }
-        });
+        let touched = launch.accesses.iter().map(|a| Touched::new(a.ptr.0, a.bytes, a.writes));
+        self.work(&made, (DriverCall::Launch, launch.name), stream, touched);
         made
     }
 }

@@ -67,7 +67,7 @@ fn the_log_has_each_call_with_its_stream_in_order() {
     let [
         Step::Allocated { ptr, bytes: 32, stream: a },
         Step::Owned { .. },
-        Step::Work { name: "cuMemsetAsync", stream: b, .. },
+        Step::Work { name: "fill", stream: b, .. },
         Step::Work { name: "increment", stream: c, touched, .. },
     ] = steps[..]
     else {
