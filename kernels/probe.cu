@@ -42,6 +42,13 @@ extern "C" __global__ void copy_u32(const unsigned *from, unsigned *to, unsigned
     if (i < n) to[i] = from[i];
 }
 
+// out[i] = a[i] + b[i], wrapping
+extern "C" __global__ void add_u32(const unsigned *a, const unsigned *b, unsigned *out,
+                                   unsigned n) {
+    unsigned i = item();
+    if (i < n) out[i] = a[i] + b[i];
+}
+
 // Fails with CUDA_ERROR_LAUNCH_FAILED or CUDA_ERROR_ILLEGAL_INSTRUCTION, whichever the driver
 // makes of a trap, where n > 0.
 extern "C" __global__ void trap(unsigned *x, unsigned n) {

@@ -48,6 +48,18 @@ unsafe extern "C" {
     #[twin(copy_u32_on_host)]
     pub(crate) safe fn copy_u32(from: &[u32], to: &mut [u32]);
 
+    /// `out[i] = a[i] + b[i]`, wrapping.
+    #[launch(
+        items = out.len(),
+        block = 256,
+        require = a.len() == out.len(),
+        require = b.len() == out.len(),
+        fills = [out],
+    )]
+    #[args(a, b, out, out.len() as u32)]
+    #[twin(add_u32_on_host)]
+    pub(crate) safe fn add_u32(a: &[u32], b: &[u32], out: &mut [u32]);
+
     /// Executes a trap, unless `x` is empty. No twin: a simulated device has its own faults.
     #[launch(grid = 1, block = 1)]
     #[args(x, x.len() as u32)]
@@ -75,6 +87,12 @@ pub(crate) fn delay_on_host(witness: &mut [u32], _nanoseconds: u64) {
 pub(crate) fn add_on_host(a: &[f32], b: &[f32], out: &mut [f32]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
         *out = a + b;
+    }
+}
+
+pub(crate) fn add_u32_on_host(a: &[u32], b: &[u32], out: &mut [u32]) {
+    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+        *out = a.wrapping_add(*b);
     }
 }
 
