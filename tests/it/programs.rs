@@ -5,7 +5,7 @@ mod model;
 mod program;
 mod run;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use headwater::Device;
@@ -29,6 +29,9 @@ fn seeds(usual: u64) -> Range<u64> {
     first..first + setting("HEADWATER_PROGRAMS").unwrap_or(usual)
 }
 
+/// How often a program that may be a smaller form of one that failed is run.
+const THROWS: u64 = 20;
+
 /// The program of a seed, to be made smaller where it fails.
 fn with_program(shape: Shape, seed: u64, test: impl Fn(&Program) -> Result<(), String>) {
     let config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
@@ -37,7 +40,17 @@ fn with_program(shape: Shape, seed: u64, test: impl Fn(&Program) -> Result<(), S
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, random);
     let tree = programs(shape).new_tree(&mut runner).expect("no program is rejected");
-    let tested = |program: Program| test(&program).map_err(TestCaseError::fail);
+    let failed = Cell::new(false);
+    let tested = |mut program: Program| {
+        // Without one of its lines a program meets other dice: it gets several throws.
+        let throws = if failed.get() { THROWS } else { 1 };
+        let tested = (0..throws).try_for_each(|throw| {
+            program.dice = program.dice.wrapping_add(throw);
+            test(&program)
+        });
+        failed.set(failed.get() | tested.is_err());
+        tested.map_err(TestCaseError::fail)
+    };
     match runner.run_one(tree, tested) {
         Ok(_) => {}
         Err(TestError::Fail(why, program)) => {
@@ -47,7 +60,7 @@ fn with_program(shape: Shape, seed: u64, test: impl Fn(&Program) -> Result<(), S
     }
 }
 
-const SHAPE: Shape = Shape { lines: 40, refusals: false, events: true };
+const SHAPE: Shape = Shape { lines: 60, refusals: false, events: true };
 
 /// Runs the programs of these seeds; a new device for every 500, and one that a program failed on is
 /// left alone.

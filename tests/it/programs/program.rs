@@ -52,42 +52,108 @@ pub(crate) enum Does {
     /// Enqueues work and does something with its completion.
     Work(Work, Fate),
     /// Replaces a device buffer by a new one, zeroed or not.
-    Alloc { x: Buffer, len: usize, zeroed: bool, old: Old },
+    Alloc {
+        x: Buffer,
+        len: usize,
+        zeroed: bool,
+        old: Old,
+    },
     /// Replaces a pinned buffer by a new one.
-    AllocHost { p: Pinned, len: usize, old: Old },
+    AllocHost {
+        p: Pinned,
+        len: usize,
+        old: Old,
+    },
     /// Replaces a device buffer by one with these elements: `value`, `value + 1` and so on.
-    Upload { x: Buffer, len: usize, value: u32, end: End },
-    ToVec { x: Buffer, end: End },
-    Read { p: Pinned, how: How },
+    Upload {
+        x: Buffer,
+        len: usize,
+        value: u32,
+        end: End,
+    },
+    ToVec {
+        x: Buffer,
+        end: End,
+    },
+    Read {
+        p: Pinned,
+        how: How,
+    },
     /// As an upload has it.
-    Write { p: Pinned, value: u32, how: How },
-    Record { event: usize },
-    WaitFor { event: usize },
-    AwaitEvent { event: usize },
-    AwaitHeld { held: usize },
-    AskHeld { held: usize },
-    DropHeld { held: usize },
+    Write {
+        p: Pinned,
+        value: u32,
+        how: How,
+    },
+    Record {
+        event: usize,
+    },
+    WaitFor {
+        event: usize,
+    },
+    AwaitEvent {
+        event: usize,
+    },
+    AwaitHeld {
+        held: usize,
+    },
+    AskHeld {
+        held: usize,
+    },
+    DropHeld {
+        held: usize,
+    },
     Synchronize,
     /// Polls a task that awaits something once, and does nothing else in any place.
-    PollTask { task: usize },
+    PollTask {
+        task: usize,
+    },
     /// Drops a task, with what it holds, and starts another one.
-    AbortTask { task: usize },
+    AbortTask {
+        task: usize,
+    },
     /// So many calls of the driver from here on pass, and the next one is refused.
-    Refuse { after: u64 },
+    Refuse {
+        after: u64,
+    },
 }
 
 /// What is enqueued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    Fill { x: Buffer, value: u32 },
-    Increment { x: Buffer },
+    Fill {
+        x: Buffer,
+        value: u32,
+    },
+    Increment {
+        x: Buffer,
+    },
     /// By a kernel.
-    CopyKernel { from: Buffer, to: Buffer },
-    Add { a: Buffer, b: Buffer, to: Buffer },
+    CopyKernel {
+        from: Buffer,
+        to: Buffer,
+    },
+    Add {
+        a: Buffer,
+        b: Buffer,
+        to: Buffer,
+    },
     /// By the driver; `by_source`: which of the two methods.
-    Copy { from: Buffer, to: Buffer, by_source: bool },
-    Up { from: Pinned, to: Buffer, by_source: bool },
-    Down { from: Buffer, to: Pinned, by_source: bool },
+    Copy {
+        from: Buffer,
+        to: Buffer,
+        by_source: bool,
+    },
+    Up {
+        from: Pinned,
+        to: Buffer,
+        by_source: bool,
+    },
+    Down {
+        from: Buffer,
+        to: Pinned,
+        by_source: bool,
+    },
 }
 
 /// What becomes of a completion.

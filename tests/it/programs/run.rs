@@ -125,9 +125,7 @@ impl Hands {
     fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
         match self.waits {
             // With the waker of `block_on`, which has the reactor's thread left out of it.
-            Waits::InThread => {
-                block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))))
-            }
+            Waits::InThread => block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)))),
             _ => poll_once(future),
         }
     }
