@@ -20,6 +20,7 @@ mod kernels;
 mod layers;
 mod lost;
 mod operations;
+mod oracle;
 mod order;
 mod programs;
 mod public_faults;
