@@ -16,17 +16,40 @@ use headwater::{LoggedStep, Step};
 /// A step, as far as order is concerned.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Act {
-    Record { event: u64, stream: u64 },
-    Wait { stream: u64, event: u64 },
+    Record {
+        event: u64,
+        stream: u64,
+    },
+    Wait {
+        stream: u64,
+        event: u64,
+    },
     /// The host saw the event's recording finished.
-    Saw { event: u64 },
+    Saw {
+        event: u64,
+    },
     /// The handle may come back as another event's.
-    Forget { event: u64 },
+    Forget {
+        event: u64,
+    },
     /// `stream` is `None` where the host does it: memory of its own.
-    Alloc { start: u64, bytes: u64, stream: Option<u64> },
-    Free { start: u64, stream: Option<u64> },
-    Work { stream: u64, touched: Vec<(Range<u64>, Does)> },
-    Host { touched: Range<u64>, does: Does },
+    Alloc {
+        start: u64,
+        bytes: u64,
+        stream: Option<u64>,
+    },
+    Free {
+        start: u64,
+        stream: Option<u64>,
+    },
+    Work {
+        stream: u64,
+        touched: Vec<(Range<u64>, Does)>,
+    },
+    Host {
+        touched: Range<u64>,
+        does: Does,
+    },
     /// Orders nothing and touches nothing.
     Nothing,
 }
@@ -35,6 +58,41 @@ pub(crate) enum Act {
 pub(crate) enum Does {
     Read,
     Write,
+}
+
+impl Act {
+    /// On which stream it is.
+    pub(crate) fn stream(&self) -> Option<u64> {
+        match *self {
+            Act::Record { stream, .. } | Act::Wait { stream, .. } | Act::Work { stream, .. } => {
+                Some(stream)
+            }
+            Act::Alloc { stream, .. } | Act::Free { stream, .. } => stream,
+            _ => None,
+        }
+    }
+
+    /// Whether it touches memory.
+    pub(crate) fn touches(&self) -> bool {
+        matches!(self, Act::Alloc { .. } | Act::Free { .. } | Act::Work { .. } | Act::Host { .. })
+    }
+
+    /// Whether it is done by the host, here and now.
+    fn is_by_host(&self) -> bool {
+        match self {
+            Act::Saw { .. } | Act::Host { .. } => true,
+            Act::Alloc { stream, .. } | Act::Free { stream, .. } => stream.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Comes after the recording of this event, too.
+    fn event(&self) -> Option<u64> {
+        match *self {
+            Act::Wait { event, .. } | Act::Saw { event } => Some(event),
+            _ => None,
+        }
+    }
 }
 
 /// Two steps of a log, by index, that race.
@@ -60,9 +118,9 @@ fn act(logged: &LoggedStep) -> Act {
         &Step::Queried { event, finished: true } => Act::Saw { event },
         &Step::EventDestroyed { event } => Act::Forget { event },
         &Step::Allocated { ptr, bytes, stream } => {
-            Act::Alloc { start: address(ptr), bytes: bytes as u64, stream: Some(stream) }
+            Act::Alloc { start: ptr.get(), bytes: bytes as u64, stream: Some(stream) }
         }
-        &Step::Freed { ptr, stream } => Act::Free { start: address(ptr), stream: Some(stream) },
+        &Step::Freed { ptr, stream } => Act::Free { start: ptr.get(), stream: Some(stream) },
         &Step::HostAllocated { ptr, bytes } => {
             Act::Alloc { start: ptr, bytes: bytes as u64, stream: None }
         }
@@ -77,11 +135,6 @@ fn act(logged: &LoggedStep) -> Act {
         &Step::HostAccess { ptr, bytes, writes } => host(ptr, bytes, writes),
         _ => Act::Nothing,
     }
-}
-
-fn address(ptr: headwater::sim::DevicePtr) -> u64 {
-    let shown = format!("{ptr:?}");
-    u64::from_str_radix(shown.trim_start_matches("0x"), 16).expect("an address")
 }
 
 /// Every pair that races, the later one's index ascending.
@@ -100,6 +153,14 @@ pub(crate) fn races(acts: &[Act]) -> Vec<Pair> {
     }
     races.dedup();
     races
+}
+
+/// The acts before act `at` that touch what it touches, and one of the two writes.
+pub(crate) fn conflicts(acts: &[Act], at: usize) -> Vec<usize> {
+    let touches = touches(&acts[..=at]);
+    let (own, earlier): (Vec<_>, Vec<_>) = touches.iter().partition(|touch| touch.act == at);
+    let conflicting = |first: &&&Touch| own.iter().any(|own| first.conflicts_with(own));
+    earlier.iter().filter(conflicting).map(|touch| touch.act).collect()
 }
 
 /// Whether the log, which has no race, would have one without its wait `at`.
@@ -125,26 +186,18 @@ impl Before {
         let mut host = None;
         let mut recordings = HashMap::<u64, usize>::new();
         for (at, act) in acts.iter().enumerate() {
-            let (on, event) = match act {
-                Act::Record { stream, .. } => (Some(Some(*stream)), None),
-                Act::Wait { stream, event } => (Some(Some(*stream)), Some(event)),
-                Act::Saw { event } => (Some(None), Some(event)),
-                Act::Alloc { stream, .. } | Act::Free { stream, .. } => (Some(*stream), None),
-                Act::Work { stream, .. } => (Some(Some(*stream)), None),
-                Act::Host { .. } => (Some(None), None),
-                Act::Forget { .. } | Act::Nothing => (None, None),
-            };
             let mut direct = Vec::new();
-            if let Some(on) = on {
+            if act.stream().is_some() || act.is_by_host() {
                 direct.extend(host);
-                direct.extend(on.and_then(|stream| streams.get(&stream)));
-                direct.extend(event.and_then(|event| recordings.get(event)));
+                direct.extend(act.stream().and_then(|stream| streams.get(&stream)));
+                direct.extend(act.event().and_then(|event| recordings.get(&event)));
             }
             before.push(&direct);
-            match on {
-                Some(Some(stream)) => drop(streams.insert(stream, at)),
-                Some(None) => host = Some(at),
-                None => {}
+            if let Some(stream) = act.stream() {
+                streams.insert(stream, at);
+            }
+            if act.is_by_host() {
+                host = Some(at);
             }
             match act {
                 Act::Record { event, .. } => drop(recordings.insert(*event, at)),
@@ -302,6 +355,8 @@ fn accesses_to_different_bytes_do_not_race() {
     let halves = |end| [work(1, 1000..1050, Does::Write), work(2, end..1100, Does::Write)];
     assert_eq!(races(&halves(1050)), []);
     assert_eq!(races(&halves(1049)), [(0, 1)]);
+    assert_eq!(conflicts(&[write(1), read(2), read(2), halves(1049)[1].clone()], 3), [0, 1, 2]);
+    assert_eq!(conflicts(&[write(1), read(2), read(2)], 2), [0]);
 }
 
 #[test]

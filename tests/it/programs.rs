@@ -1,21 +1,29 @@
 //! Random programs compute what they say, line by line, in whatever order the device may run them.
 
 mod generate;
+mod minimality;
 mod model;
+mod mutation;
 mod program;
 mod run;
+mod watched;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use headwater::Device;
+use headwater::sim::{Schedule, SimOptions};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::common::{any_device, eager, run_to_end, sim, stepped};
+use crate::oracle::acts;
 use generate::{Shape, programs};
+use minimality::each_wait_has_a_conflict;
+use mutation::{Tally, lose_each_wait};
 use program::Program;
 use run::{Failed, Settings, Waits, run};
+use watched::watched;
 
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
@@ -108,4 +116,47 @@ fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
     let shape = Shape { refusals: true, ..SHAPE };
     run_programs(seeds(500), shape, Waits::Stepping, stepped);
     run_programs(seeds(500), shape, Waits::ForReactor, eager);
+}
+
+/// A simulated device of that schedule that is watched and loses the wait of that number.
+fn losing(schedule: Schedule, nth: Option<u64>) -> Device {
+    let options = SimOptions::new().schedule(schedule);
+    let builder = Device::builder().simulated_with(options).single_stream(false);
+    let builder = builder.race_check(true).log_calls(true);
+    let builder = match nth {
+        Some(nth) => builder.lose_wait(nth),
+        None => builder,
+    };
+    builder.open().expect("opening a simulated device")
+}
+
+#[test]
+fn every_lost_wait_that_matters_is_reported_and_no_other() {
+    let settings = Settings { waits: Waits::Stepping, refusals: false };
+    let tally = RefCell::new(Tally::default());
+    for seed in seeds(40) {
+        with_program(SHAPE, seed, |program| {
+            let open = |nth| losing(Schedule::Stepped, nth);
+            lose_each_wait(program, settings, open, &mut tally.borrow_mut())
+        });
+    }
+    println!("{}", tally.borrow());
+}
+
+#[test]
+fn every_wait_is_for_a_conflict_of_what_comes_next() {
+    let settings = Settings { waits: Waits::Stepping, refusals: false };
+    let shape = Shape { events: false, ..SHAPE };
+    let (made, implied) = (Cell::new(0), Cell::new(0));
+    for seed in seeds(100) {
+        with_program(shape, seed, |program| {
+            let ran = watched(&losing(Schedule::Stepped, None), program, settings);
+            ran.ended.map_err(|failed| failed.to_string())?;
+            let acts = acts(&ran.log);
+            made.set(made.get() + each_wait_has_a_conflict(&ran.log, &acts)?);
+            implied.set(implied.get() + minimality::implied(&acts));
+            Ok(())
+        });
+    }
+    println!("{} waits, {} of them implied by others", made.get(), implied.get());
 }

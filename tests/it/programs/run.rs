@@ -110,7 +110,7 @@ impl Hands {
             Waits::InThread => return block_on(future),
             Waits::ForReactor => {}
             Waits::Stepping => loop {
-                if let Poll::Ready(output) = poll_once(&mut future) {
+                if let Poll::Ready(output) = self.poll(&mut future) {
                     return output;
                 }
                 // All has run: but asking may meet the reactor's thread asking.
@@ -125,8 +125,8 @@ impl Hands {
     fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
         match self.waits {
             // With the waker of `block_on`, which has the reactor's thread left out of it.
-            Waits::InThread => block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)))),
-            _ => poll_once(future),
+            Waits::InThread | Waits::Stepping => block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)))),
+            Waits::ForReactor => poll_once(future),
         }
     }
 

@@ -1,0 +1,79 @@
+//! Runs with the race checker and the oracle looking on.
+
+use std::collections::HashMap;
+
+use headwater::{Device, LoggedStep, Race, RaceAccess, Step};
+
+use super::program::Program;
+use super::run::{Failed, Settings, run};
+use crate::oracle::{Pair, acts, races};
+
+/// A run, with what was to be seen at the seam.
+pub(crate) struct Ran {
+    pub(crate) ended: Result<(), Failed>,
+    pub(crate) log: Vec<LoggedStep>,
+    /// As the checker has them.
+    pub(crate) races: Vec<Race>,
+}
+
+pub(crate) fn watched(device: &Device, program: &Program, settings: Settings) -> Ran {
+    let ended = run(device, program, settings);
+    Ran { ended, races: device.races(), log: device.call_log() }
+}
+
+/// Holds the checker's verdict on a run against the oracle's, whose pairs come back.
+pub(crate) fn judged(ran: &Ran) -> Result<Vec<Pair>, String> {
+    let pairs = races(&acts(&ran.log));
+    if pairs.is_empty() != ran.races.is_empty() {
+        let reported: Vec<_> = ran.races.iter().map(Race::to_string).collect();
+        let steps: Vec<_> = pairs.iter().map(|(a, b)| [&ran.log[*a], &ran.log[*b]]).collect();
+        return Err(format!("reported: {reported:#?}, and the oracle says {steps:#?}"));
+    }
+    let operations = operations(&ran.log);
+    let unfounded = ran.races.iter().find(|race| !is_one_of(race, &pairs, &operations, &ran.log));
+    match unfounded {
+        Some(race) => Err(format!("not a race, says the oracle: {race}")),
+        None => Ok(pairs),
+    }
+}
+
+/// Where in the log an operation of a stream is, by the number that the checker gives it.
+fn operations(log: &[LoggedStep]) -> HashMap<(u64, u64), usize> {
+    let mut numbers = HashMap::<u64, u64>::new();
+    let mut operations = HashMap::new();
+    for (at, logged) in log.iter().enumerate() {
+        let stream = match &logged.step {
+            Step::Work { stream, .. } | Step::Allocated { stream, .. } => *stream,
+            // Counted before it is known whether it is refused.
+            Step::Freed { stream, .. } => *stream,
+            _ => continue,
+        };
+        if logged.refused.is_some() && !matches!(logged.step, Step::Freed { .. }) {
+            continue;
+        }
+        let number = numbers.entry(stream).or_default();
+        *number += 1;
+        operations.insert((stream, *number), at);
+    }
+    operations
+}
+
+fn is_one_of(
+    race: &Race,
+    pairs: &[Pair],
+    operations: &HashMap<(u64, u64), usize>,
+    log: &[LoggedStep],
+) -> bool {
+    let of_stream = |side: &RaceAccess| {
+        side.stream.and_then(|stream| operations.get(&(stream, side.number)).copied())
+    };
+    let Some(first) = of_stream(&race.first) else { return false };
+    match race.second.stream {
+        Some(_) => of_stream(&race.second).is_some_and(|second| pairs.contains(&(first, second))),
+        // The report does not say which of the host's accesses.
+        None => pairs.iter().any(|(a, b)| {
+            let by_host = matches!(log[*b].step, Step::HostAccess { .. } | Step::Owned { .. });
+            *a == first && by_host
+        }),
+    }
+}
