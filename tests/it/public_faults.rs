@@ -1,16 +1,20 @@
 //! What users of neighbouring libraries ran into: a test or two for each report, which the comment
 //! names; the test's name says what must hold here.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use headwater::sim::{DriverCall, Fault};
-use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, Result, block_on};
+use headwater::sim::{DriverCall, Fault, Injected, Schedule, SimOptions};
+use headwater::{
+    Completion, Device, DeviceBuffer, DriverError, Error, LoggedStep, Result, Step, Stream,
+    Touched, block_on,
+};
 
 use crate::common::{
     device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once, run_to_end,
-    sim, step_through, stepped, until, wait,
+    sim, simulated_with, step_through, stepped, until, wait,
 };
 use crate::kernels::{delay, increment};
 use crate::lost::{fail, failure_of};
@@ -278,4 +282,125 @@ fn after_a_fault_every_pending_await_ends_within_10_ms() -> Result<()> {
     })?;
     assert!(took < Duration::from_millis(10), "{took:?}");
     Ok(())
+}
+
+// cuda-oxide#92: an early error left device memory behind, and an allocation landed in the context
+// that the thread had current.
+
+/// A little of everything on one device, from a place where another one's stream is current. The
+/// first error ends it.
+fn a_little_of_everything(device: &Device) -> Result<()> {
+    let (a, b) = (device.stream(), device.stream());
+    let settled = |stream: &Stream| {
+        let all = stream.synchronize();
+        step_through(device);
+        wait(all)
+    };
+    let mut x = device.zeros::<u32>(LEN)?;
+    let mut y = a.in_scope(|| device.alloc::<u32>(LEN))?;
+    let pinned = device.alloc_host::<u32>(LEN)?;
+    increment(&mut x)?;
+    a.in_scope(|| y.copy_from(&x))?;
+    let reached = a.record()?;
+    b.wait(&reached)?;
+    b.in_scope(|| increment(&mut y))?;
+    let mut out = pinned;
+    let copied = y.copy_to(&mut out)?;
+    step_through(device);
+    wait(copied)?;
+    assert_eq!(*out.try_read()?, [2; LEN]);
+    let upload = device.upload(vec![7u32; LEN]);
+    step_through(device);
+    let z = wait(upload)?;
+    let vec = b.in_scope(|| z.to_vec());
+    step_through(device);
+    assert_eq!(wait(vec)?, [7; LEN]);
+    drop((x, z));
+    settled(&a)?;
+    settled(&b)
+}
+
+/// Every step is of this device, on a stream of its, in memory of its.
+fn assert_all_its_own(device: &Device, log: &[LoggedStep]) {
+    let (mut streams, mut memory) = (HashSet::new(), BTreeMap::new());
+    for logged in log {
+        assert_eq!(logged.device, device.number(), "{logged:?}");
+        match &logged.step {
+            Step::StreamCreated { stream } => drop(streams.insert(*stream)),
+            Step::Allocated { ptr, bytes, stream } if logged.refused.is_none() => {
+                assert!(streams.contains(stream), "{logged:?}");
+                memory.insert(ptr.get(), *bytes as u64);
+            }
+            Step::HostAllocated { ptr, bytes } if logged.refused.is_none() => {
+                memory.insert(*ptr, *bytes as u64);
+            }
+            Step::Work { stream, touched, .. } => {
+                assert!(streams.contains(stream), "{logged:?}");
+                for range in touched.iter().map(Touched::range) {
+                    let block = memory.range(..=range.start).next_back();
+                    let inside = block.is_some_and(|(start, bytes)| range.end <= start + bytes);
+                    assert!(inside, "{logged:?}");
+                }
+            }
+            Step::Freed { ptr, stream } => {
+                assert!(streams.contains(stream) && memory.contains_key(&ptr.get()), "{logged:?}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// With one call refused, from where `other` is current; false where the fault struck no call.
+fn with_a_call_refused(other: &Device, schedule: Schedule, fault: Fault) -> bool {
+    let told = Arc::new(AtomicU64::new(0));
+    let hook = told.clone();
+    let device = simulated_with(SimOptions::new().schedule(schedule), |builder| {
+        builder.log_calls(true).on_error(move |_| {
+            hook.fetch_add(1, SeqCst);
+        })
+    });
+    let simulator = sim(&device).clone();
+    simulator.inject(fault);
+    let others = other.call_log().len();
+    let ended = other.stream().in_scope(|| a_little_of_everything(&device));
+    assert_eq!(other.call_log().len(), others, "a call went to the device that is current");
+
+    let refused = match simulator.injected().first() {
+        Some(Injected::Call { call, .. }) => Some(*call),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    simulator.clear_faults();
+    run_to_end(&device);
+    let live = simulator.live_device_bytes();
+    match &ended {
+        Err(error) => assert_eq!(live, 0, "{refused:?} was refused, and memory is left: {error}"),
+        // A free that cannot be made keeps the memory, since nothing else is safe, and says so.
+        Ok(()) => assert!(live == 0 || told.load(SeqCst) == 1, "{refused:?}: {live} bytes"),
+    }
+    assert_all_its_own(&device, &device.call_log());
+    drop(device);
+    let events = usize::from(refused == Some(DriverCall::EventDestroy));
+    until("all of the device is given back", || {
+        let objects = simulator.live_streams() + simulator.live_modules();
+        objects == 0 && simulator.live_events() == events && simulator.live_pinned_bytes() == 0
+    });
+    refused.is_some()
+}
+
+#[test]
+fn whichever_call_is_refused_nothing_is_left_and_none_goes_to_the_device_that_is_current() {
+    let other = simulated_with(SimOptions::new(), |builder| builder.log_calls(true));
+    other.stream().set_current();
+    let mut struck = 0;
+    for schedule in [Schedule::Stepped, Schedule::Eager] {
+        for call in DriverCall::ALL {
+            for code in [DriverError::NOT_SUPPORTED, DriverError::OUT_OF_MEMORY] {
+                let fault = |after| Fault::of_call(*call, code).after(after);
+                let refused = |after: &u64| with_a_call_refused(&other, schedule, fault(*after));
+                struck += (0..).take_while(refused).count();
+            }
+        }
+    }
+    assert!(struck > 50, "{struck} calls were refused");
 }

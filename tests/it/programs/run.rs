@@ -125,7 +125,9 @@ impl Hands {
     fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
         match self.waits {
             // With the waker of `block_on`, which has the reactor's thread left out of it.
-            Waits::InThread | Waits::Stepping => block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx)))),
+            Waits::InThread | Waits::Stepping => {
+                block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))))
+            }
             Waits::ForReactor => poll_once(future),
         }
     }
