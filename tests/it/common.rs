@@ -235,11 +235,6 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// True once in `n`.
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
     /// Two different numbers below `bound`.
     pub(crate) fn two_below(&mut self, bound: usize) -> [usize; 2] {
         let first = self.below(bound);

@@ -1,4 +1,18 @@
 //! Random programs compute what they say, line by line, in whatever order the device may run them.
+//!
+//! A program is a value (`program`), made at random and made smaller where it fails (`generate`). It
+//! runs on a device (`run`, `world`) beside a model that does each line at once (`model`): what is read has to
+//! be what the model holds, and what nobody has written has to be refused. The calls that it makes
+//! are logged, and judged by the race checker and by the [oracle](crate::oracle) (`watched`), also
+//! with one of its waits lost (`mutation`), and for waits made for nothing (`minimality`).
+//!
+//! Each test runs the programs of seeds 0, 1, 2 and so on. For long runs, of other seeds or of one:
+//!
+//! ```text
+//! HEADWATER_PROGRAMS=10000 cargo test --release --test it programs::random -- --nocapture
+//! HEADWATER_PROGRAMS=1000 cargo test --release --test it programs::every -- --nocapture
+//! HEADWATER_SEED=123 HEADWATER_PROGRAMS=1 cargo test --test it programs:: -- --nocapture
+//! ```
 
 mod generate;
 mod minimality;
@@ -7,6 +21,7 @@ mod mutation;
 mod program;
 mod run;
 mod watched;
+mod world;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -16,14 +31,22 @@ use headwater::sim::{Schedule, SimOptions};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::common::{any_device, eager, run_to_end, sim, stepped};
+use crate::common::{any_device, eager, run_to_end, sim, simulated};
 use crate::oracle::acts;
 use generate::{Shape, programs};
-use minimality::each_wait_has_a_conflict;
-use mutation::{Tally, lose_each_wait};
+use minimality::{Tally as Waits, each_wait_has_a_conflict};
+use mutation::{Tally as Losses, lose_each_wait};
 use program::Program;
-use run::{Failed, Settings, Waits, run};
-use watched::watched;
+use run::{Settings, Waiting, run};
+use watched::{calls, judged, watched};
+
+/// What programs are made of where nothing else is said.
+const SHAPE: Shape = Shape { lines: 60, refusals: false, events: true };
+const IN_THREAD: Settings = Settings { waiting: Waiting::InThread, refusals: false };
+const FOR_REACTOR: Settings = Settings { waiting: Waiting::ForReactor, refusals: false };
+
+/// How often a program that may be a smaller form of one that failed is run.
+const THROWS: u64 = 20;
 
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
@@ -37,86 +60,41 @@ fn seeds(usual: u64) -> Range<u64> {
     first..first + setting("HEADWATER_PROGRAMS").unwrap_or(usual)
 }
 
-/// How often a program that may be a smaller form of one that failed is run.
-const THROWS: u64 = 20;
-
-/// The program of a seed, to be made smaller where it fails.
-fn with_program(shape: Shape, seed: u64, test: impl Fn(&Program) -> Result<(), String>) {
-    let config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut runner = TestRunner::new_with_rng(config, random);
-    let tree = programs(shape).new_tree(&mut runner).expect("no program is rejected");
-    let failed = Cell::new(false);
-    let tested = |mut program: Program| {
-        // Without one of its lines a program meets other dice: it gets several throws.
-        let throws = if failed.get() { THROWS } else { 1 };
-        let tested = (0..throws).try_for_each(|throw| {
-            program.dice = program.dice.wrapping_add(throw);
-            test(&program)
-        });
-        failed.set(failed.get() | tested.is_err());
-        tested.map_err(TestCaseError::fail)
-    };
-    match runner.run_one(tree, tested) {
-        Ok(_) => {}
-        Err(TestError::Fail(why, program)) => {
-            panic!("the program of seed {seed}, made smaller, fails: {why}\n{program}")
-        }
-        Err(TestError::Abort(why)) => panic!("the program of seed {seed}: {why}"),
-    }
-}
-
-const SHAPE: Shape = Shape { lines: 60, refusals: false, events: true };
-
-/// Runs the programs of these seeds; a new device for every 500, and one that a program failed on is
-/// left alone.
-fn run_programs(seeds: Range<u64>, shape: Shape, waits: Waits, open: impl Fn() -> Device) {
-    let settings = Settings { waits, refusals: shape.refusals };
-    let device = RefCell::new(open());
+/// Tests the programs of these seeds; one that fails is made smaller first.
+fn each_program(shape: Shape, seeds: Range<u64>, test: impl Fn(&Program) -> Result<(), String>) {
     for seed in seeds {
-        with_program(shape, seed, |program| {
-            let ran = run(&device.borrow(), program, settings);
-            if ran.is_err() {
-                device.replace(open());
+        let config =
+            Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(config, random);
+        let tree = programs(shape).new_tree(&mut runner).expect("no program is rejected");
+        let failed = Cell::new(false);
+        let tested = |mut program: Program| {
+            // Without one of its lines a program meets other dice: it gets several throws.
+            let throws = if failed.get() { THROWS } else { 1 };
+            let tested = (0..throws).try_for_each(|throw| {
+                program.dice = program.dice.wrapping_add(throw);
+                test(&program)
+            });
+            failed.set(failed.get() | tested.is_err());
+            tested.map_err(TestCaseError::fail)
+        };
+        match runner.run_one(tree, tested) {
+            Ok(_) => {}
+            Err(TestError::Fail(why, program)) => {
+                panic!("the program of seed {seed}, made smaller, fails: {why}\n{program}")
             }
-            ran.map_err(|failed: Failed| failed.to_string())
-        });
-        if (seed + 1).is_multiple_of(500) && device.borrow().simulator().is_some() {
-            let device = device.replace(open());
-            run_to_end(&device);
-            if shape.refusals {
-                assert!(sim(&device).injected().len() > 100, "few calls were refused");
-            } else {
-                // Where a free is refused, the memory stays.
-                assert_eq!(sim(&device).live_device_bytes(), 0, "memory of programs that ended");
-            }
+            Err(TestError::Abort(why)) => panic!("the program of seed {seed}: {why}"),
         }
     }
 }
 
-#[test]
-fn random_programs_compute_what_they_say_in_any_order_the_device_may_choose() {
-    run_programs(seeds(500), SHAPE, Waits::Stepping, stepped);
-}
-
-#[test]
-fn random_programs_compute_what_they_say_while_the_device_runs_beside_the_host() {
-    run_programs(seeds(500), SHAPE, Waits::ForReactor, eager);
-}
-
-#[test]
-fn random_programs_compute_what_they_say_on_any_device() {
-    run_programs(seeds(300), SHAPE, Waits::ForReactor, any_device);
-}
-
-#[test]
-fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
-    let shape = Shape { refusals: true, ..SHAPE };
-    run_programs(seeds(500), shape, Waits::Stepping, stepped);
-    run_programs(seeds(500), shape, Waits::ForReactor, eager);
-}
+/// The schedules in lock-step: one thread makes the same calls and gets the same answers each time.
+type InLockStep = fn(&Program) -> Schedule;
+const LAZY: InLockStep = |_| Schedule::Lazy;
+const RANDOM: InLockStep = |program| Schedule::random(program.dice);
 
 /// A simulated device of that schedule that is watched and loses the wait of that number.
 fn losing(schedule: Schedule, nth: Option<u64>) -> Device {
@@ -130,33 +108,120 @@ fn losing(schedule: Schedule, nth: Option<u64>) -> Device {
     builder.open().expect("opening a simulated device")
 }
 
+/// Runs each program on a device of its own, and has its calls judged.
+fn on_their_own(shape: Shape, seeds: Range<u64>, schedule: InLockStep, settings: Settings) {
+    let refused = Cell::new(0);
+    let count = seeds.end - seeds.start;
+    each_program(shape, seeds, |program| {
+        let device = losing(schedule(program), None);
+        let ran = watched(&device, program, settings);
+        ran.ended.as_ref().map_err(ToString::to_string)?;
+        if let [(first, second), ..] = judged(&ran)?[..] {
+            return Err(format!("a race: {:#?}", [&ran.log[first], &ran.log[second]]));
+        }
+        run_to_end(&device);
+        refused.set(refused.get() + sim(&device).injected().len() as u64);
+        // Where a free is refused, the memory stays.
+        match sim(&device).live_device_bytes() {
+            left if left > 0 && !settings.refusals => Err(format!("{left} bytes are left")),
+            _ => Ok(()),
+        }
+    });
+    println!(
+        "{count} programs, {} calls refused: no race, and all as the model has it",
+        refused.get()
+    );
+    assert!(!settings.refusals || refused.get() >= count / 2, "few calls were refused");
+}
+
+/// Runs programs one after the other on one device, which panics on a race; one that a program
+/// failed on is left alone.
+fn on_one_device(shape: Shape, seeds: Range<u64>, settings: Settings, open: impl Fn() -> Device) {
+    let device = RefCell::new(open());
+    each_program(shape, seeds, |program| {
+        let ran = run(&device.borrow(), program, settings);
+        if ran.is_err() {
+            device.replace(open());
+        }
+        ran.map_err(|failed| failed.to_string())
+    });
+    let device = device.into_inner();
+    if device.simulator().is_some() {
+        run_to_end(&device);
+        let left = sim(&device).live_device_bytes();
+        assert!(left == 0 || settings.refusals, "{left} bytes are left");
+    }
+}
+
+#[test]
+fn random_programs_compute_what_they_say_in_any_order_the_device_may_choose() {
+    on_their_own(SHAPE, seeds(200), RANDOM, IN_THREAD);
+}
+
+#[test]
+fn random_programs_compute_what_they_say_where_nothing_runs_that_is_not_needed() {
+    on_their_own(SHAPE, seeds(200), LAZY, IN_THREAD);
+}
+
+#[test]
+fn random_programs_compute_what_they_say_while_other_threads_look_after_the_device() {
+    on_one_device(SHAPE, seeds(300), FOR_REACTOR, eager);
+    let random = || simulated(SimOptions::new().schedule(Schedule::random(1)));
+    on_one_device(SHAPE, seeds(150), FOR_REACTOR, random);
+}
+
+#[test]
+fn random_programs_compute_what_they_say_on_any_device() {
+    on_one_device(SHAPE, seeds(300), FOR_REACTOR, any_device);
+}
+
+#[test]
+fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
+    let shape = Shape { refusals: true, ..SHAPE };
+    let refusals = |settings| Settings { refusals: true, ..settings };
+    on_their_own(shape, seeds(100), RANDOM, refusals(IN_THREAD));
+    on_one_device(shape, seeds(200), refusals(FOR_REACTOR), eager);
+}
+
+#[test]
+fn random_programs_make_the_same_calls_at_the_same_times_twice() {
+    each_program(SHAPE, seeds(25), |program| {
+        for schedule in [LAZY, RANDOM] {
+            let ran = || {
+                let device = losing(schedule(program), None);
+                let ran = watched(&device, program, IN_THREAD);
+                (calls(&ran.log), sim(&device).timeline(), sim(&device).host_now())
+            };
+            let (first, second) = (ran(), ran());
+            if first != second {
+                return Err(format!("{first:#?}, then {second:#?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn every_lost_wait_that_matters_is_reported_and_no_other() {
-    let settings = Settings { waits: Waits::Stepping, refusals: false };
-    let tally = RefCell::new(Tally::default());
-    for seed in seeds(40) {
-        with_program(SHAPE, seed, |program| {
-            let open = |nth| losing(Schedule::Stepped, nth);
-            lose_each_wait(program, settings, open, &mut tally.borrow_mut())
+    for (name, schedule, usual) in [("lazy", LAZY, 10), ("random", RANDOM, 10)] {
+        let losses = RefCell::new(Losses::default());
+        each_program(SHAPE, seeds(usual), |program| {
+            let open = |nth| losing(schedule(program), nth);
+            lose_each_wait(program, IN_THREAD, open, &mut losses.borrow_mut())
         });
+        println!("{name}: {}", losses.borrow());
     }
-    println!("{}", tally.borrow());
 }
 
 #[test]
 fn every_wait_is_for_a_conflict_of_what_comes_next() {
-    let settings = Settings { waits: Waits::Stepping, refusals: false };
+    // No waits of the programs' own.
     let shape = Shape { events: false, ..SHAPE };
-    let (made, implied) = (Cell::new(0), Cell::new(0));
-    for seed in seeds(100) {
-        with_program(shape, seed, |program| {
-            let ran = watched(&losing(Schedule::Stepped, None), program, settings);
-            ran.ended.map_err(|failed| failed.to_string())?;
-            let acts = acts(&ran.log);
-            made.set(made.get() + each_wait_has_a_conflict(&ran.log, &acts)?);
-            implied.set(implied.get() + minimality::implied(&acts));
-            Ok(())
-        });
-    }
-    println!("{} waits, {} of them implied by others", made.get(), implied.get());
+    let waits = RefCell::new(Waits::default());
+    each_program(shape, seeds(60), |program| {
+        let ran = watched(&losing(LAZY(program), None), program, IN_THREAD);
+        ran.ended.map_err(|failed| failed.to_string())?;
+        each_wait_has_a_conflict(&ran.log, &acts(&ran.log), &mut waits.borrow_mut())
+    });
+    println!("{}", waits.borrow());
 }

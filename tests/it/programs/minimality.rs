@@ -1,43 +1,66 @@
 //! Whether waits are made for nothing.
 
+use std::fmt;
+
 use headwater::LoggedStep;
 
 use crate::oracle::{Act, conflicts, matters};
 
+/// Work nobody held a completion of is recorded at most so many operations late.
+const LATEST: usize = 15;
+
+/// What came of many programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    waits: u64,
+    /// Waits that order nothing that the others and what the host saw do not: the stream waits for a
+    /// third one that waits for the same, or the host saw that one's end.
+    implied: u64,
+    /// Waits for more of a stream than the conflict is with.
+    late: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { waits, implied, late } = self;
+        write!(f, "{waits} waits, each for a conflict: {late} recorded late, ")?;
+        write!(f, "{implied} implied by way of a third stream")
+    }
+}
+
 /// Checks that each wait of a log is for a conflict: between what comes next on its stream and
-/// something on the other stream, before the recording, that neither the host has seen finished
-/// there nor an earlier wait of the stream has covered. Says how many waits there are.
-pub(crate) fn each_wait_has_a_conflict(log: &[LoggedStep], acts: &[Act]) -> Result<u64, String> {
-    let mut waits = 0;
+/// something on the other stream, before the recording and not long before, that neither the host
+/// has seen finished there nor an earlier wait of the stream has covered.
+pub(crate) fn each_wait_has_a_conflict(
+    log: &[LoggedStep],
+    acts: &[Act],
+    tally: &mut Tally,
+) -> Result<(), String> {
     for (at, act) in acts.iter().enumerate() {
         let &Act::Wait { stream, event } = act else { continue };
-        waits += 1;
-        let recording = recorded(&acts[..at], event);
-        let Some((recording, other)) = recording else {
+        let Some((recording, other)) = recorded(&acts[..at], event) else {
             return Err(format!("wait {at} is for an event that is not recorded"));
         };
-        let known = known(&acts[..at], stream, other);
         let next = acts[at..].iter().position(|act| act.touches() && act.stream() == Some(stream));
         let Some(next) = next.map(|next| at + next) else {
             return Err(format!("nothing comes after wait {at}"));
         };
-        let is_why = |x: &usize| {
-            acts[*x].stream() == Some(other)
-                && *x < recording
-                && known.is_none_or(|known| *x > known)
-        };
-        if !conflicts(acts, next).iter().any(is_why) {
+        let known = known(&acts[..at], stream, other).map_or(0, |known| known + 1);
+        let is_of_other = |x: &usize| acts[*x].stream() == Some(other) && acts[*x].touches();
+        let why = conflicts(acts, next).into_iter().filter(is_of_other);
+        let Some(why) = why.filter(|x| (known..recording).contains(x)).max() else {
             let next = &log[next].step;
             return Err(format!("stream {stream} waits for {other}, and not for {next:?}"));
+        };
+        let more = (why + 1..recording).filter(is_of_other).count();
+        if more > LATEST {
+            return Err(format!("stream {stream} waits for {more} operations too many of {other}"));
         }
+        tally.waits += 1;
+        tally.late += u64::from(more > 0);
+        tally.implied += u64::from(!matters(acts, at));
     }
-    Ok(waits)
-}
-
-/// The waits of a log that order nothing that others do not.
-pub(crate) fn implied(acts: &[Act]) -> u64 {
-    let waits = (0..acts.len()).filter(|at| matches!(acts[*at], Act::Wait { .. }));
-    waits.filter(|at| !matters(acts, *at)).count() as u64
+    Ok(())
 }
 
 /// Which act made the recording that an event has after these, and on which stream.

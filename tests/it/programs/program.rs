@@ -215,7 +215,7 @@ impl Work {
 }
 
 impl Does {
-    /// What it needs: lines that need something that a task has taken come after that task's.
+    /// What it needs: where a task has taken that, the line comes after the task's.
     pub(crate) fn needs(&self) -> (Vec<Buffer>, Vec<Pinned>) {
         match self {
             Does::Work(work, _) => (work.buffers(), work.pinned()),
@@ -225,6 +225,16 @@ impl Does {
             Does::AllocHost { p, .. } | Does::Read { p, .. } | Does::Write { p, .. } => {
                 (Vec::new(), vec![*p])
             }
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// What a task keeps from others while it awaits something: what it replaces or has borrowed.
+    pub(crate) fn takes(&self) -> (Vec<Buffer>, Vec<Pinned>) {
+        match self {
+            Does::Upload { end: End::Await, .. }
+            | Does::Read { how: How::Await, .. }
+            | Does::Write { how: How::Await, .. } => self.needs(),
             _ => (Vec::new(), Vec::new()),
         }
     }

@@ -1,478 +1,67 @@
 //! Runs a program on a device beside its model.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use headwater::sim::Fault;
-use headwater::{
-    Completion, Device, DeviceBuffer, DriverError, Error, Event, HostBuffer, Stream, block_on,
-};
+use headwater::{Device, DriverError, Stream, block_on};
 
-use super::model::{Memory, Model, Refusal, Target, counting};
 use super::program::{
-    BUFFERS, Buffer, Does, End, Fate, HELD, How, LENGTHS, Line, Old, PINNED, Pinned, Place,
-    Program, STREAMS, TASKS, Work,
+    BUFFERS, Buffer, Does, End, How, LENGTHS, Line, PINNED, Pinned, Place, Program, STREAMS, TASKS,
 };
-use crate::common::{Random, poll_once, sim, step_at_random, until, wait};
-use crate::kernels::{add_u32, copy_u32, increment};
-
-/// How a program did not do what its model says.
-pub(crate) enum Failed {
-    Wrong(String),
-    Error(Error),
-}
-
-pub(crate) type Checked<T = ()> = Result<T, Failed>;
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Failed::Error(error)
-    }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failed::Wrong(what) => f.write_str(what),
-            Failed::Error(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-fn wrong<T>(what: String) -> Checked<T> {
-    Err(Failed::Wrong(what))
-}
+use super::world::{Checked, World, execute, polled, read, to_vec};
+use crate::common::{poll_once, sim, wait};
 
 /// Who has the device go on while the program waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// The program itself steps it, at random, also between lines.
-    Stepping,
+pub(crate) enum Waiting {
     /// The library's thread looks after what is awaited.
     ForReactor,
     /// The thread of the program looks itself: nothing depends on when other threads run.
     InThread,
 }
 
+impl Waiting {
+    /// Runs a future to its end.
+    fn drive<T>(self, future: impl Future<Output = T>) -> T {
+        match self {
+            Waiting::InThread => block_on(future),
+            Waiting::ForReactor => wait(future),
+        }
+    }
+
+    fn poll<F: Future + Unpin>(self, future: &mut F) -> Poll<F::Output> {
+        match self {
+            // With the waker of `block_on`, which leaves the library's thread out of it.
+            Waiting::InThread => block_on(polled(future)),
+            Waiting::ForReactor => poll_once(future),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub(crate) waits: Waits,
+    pub(crate) waiting: Waiting,
     /// Lines that have the driver refuse calls do so; what was refused did nothing.
     pub(crate) refusals: bool,
 }
 
 /// Runs a program to its end and reads everything.
 pub(crate) fn run(device: &Device, program: &Program, settings: Settings) -> Checked {
-    let hands = Hands {
-        device: device.clone(),
-        waits: settings.waits,
-        random: RefCell::new(Random::new(program.dice)),
-    };
-    let world = RefCell::new(World::new(device, settings)?);
+    let world = RefCell::new(World::new(device, settings.refusals)?);
     let streams: Vec<_> = (0..STREAMS).map(|_| device.stream()).collect();
-    let tasks = (0..TASKS).map(|_| Task::start(&world, &hands)).collect();
-    let mut runner = Runner { world: &world, hands: &hands, streams, tasks };
+    let tasks = (0..TASKS).map(|_| Task::start(&world, device)).collect();
+    let mut runner = Runner { device, settings, world: &world, streams, tasks };
     for line in &program.lines {
         runner.line(line)?;
-        hands.step_now_and_then();
     }
     if settings.refusals {
         sim(device).clear_faults();
     }
     runner.read_all()
-}
-
-/// What the program does while it waits.
-struct Hands {
-    device: Device,
-    waits: Waits,
-    random: RefCell<Random>,
-}
-
-impl Hands {
-    fn step(&self) -> bool {
-        step_at_random(sim(&self.device), &mut self.random.borrow_mut())
-    }
-
-    fn step_now_and_then(&self) {
-        let again = || self.waits == Waits::Stepping && self.random.borrow_mut().one_in(3);
-        while again() && self.step() {}
-    }
-
-    /// Runs a future to its end.
-    fn drive<T>(&self, future: impl Future<Output = T>) -> T {
-        let mut future = Box::pin(future);
-        match self.waits {
-            Waits::InThread => return block_on(future),
-            Waits::ForReactor => {}
-            Waits::Stepping => loop {
-                if let Poll::Ready(output) = self.poll(&mut future) {
-                    return output;
-                }
-                // All has run: but asking may meet the reactor's thread asking.
-                if !self.step() {
-                    break;
-                }
-            },
-        }
-        wait(future)
-    }
-
-    fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
-        match self.waits {
-            // With the waker of `block_on`, which has the reactor's thread left out of it.
-            Waits::InThread | Waits::Stepping => {
-                block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))))
-            }
-            Waits::ForReactor => poll_once(future),
-        }
-    }
-
-    /// Before a call that blocks until `ready`.
-    fn step_until(&self, mut ready: impl FnMut() -> bool) {
-        let mut more = self.waits == Waits::Stepping;
-        while more && !ready() {
-            more = self.step();
-        }
-        if self.waits == Waits::Stepping && !more {
-            until("not in flight, with nothing left to run", ready);
-        }
-    }
-}
-
-/// Polls once, with the waker of whoever is polling.
-async fn polled<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
-}
-
-/// Everything that lines name.
-struct World<'a> {
-    device: &'a Device,
-    settings: Settings,
-    /// `None` while a task has it.
-    buffers: [Option<DeviceBuffer<u32>>; BUFFERS],
-    /// `None` while a task has it.
-    pinned: [Option<HostBuffer<u32>>; PINNED],
-    /// Of what a task has, as it was.
-    model: Model,
-    held: [Option<Completion>; HELD],
-    events: [Option<Event>; HELD],
-}
-
-/// What no task has: the runner has seen to it.
-fn here<T>(slot: &mut Option<T>) -> &mut T {
-    slot.as_mut().expect("no task has it")
-}
-
-impl<'a> World<'a> {
-    fn new(device: &'a Device, settings: Settings) -> Checked<Self> {
-        let mut world = World {
-            device,
-            settings,
-            buffers: [const { None }; BUFFERS],
-            pinned: [const { None }; PINNED],
-            model: Model::new(LENGTHS[0]),
-            held: [const { None }; HELD],
-            events: [const { None }; HELD],
-        };
-        (0..BUFFERS).try_for_each(|x| world.replace(Buffer(x), LENGTHS[0], false))?;
-        (0..PINNED).try_for_each(|p| world.replace_pinned(Pinned(p), LENGTHS[0]))?;
-        Ok(world)
-    }
-
-    /// `None`: the driver refused, as it was told to.
-    fn unless_refused<T>(&self, called: Result<T, Error>) -> Checked<Option<T>> {
-        match called {
-            Err(Error::Refused { .. }) if self.settings.refusals => Ok(None),
-            called => Ok(Some(called?)),
-        }
-    }
-
-    /// What the driver refuses is done again.
-    fn again<T>(&self, mut call: impl FnMut() -> Result<T, Error>) -> Checked<T> {
-        loop {
-            if let Some(done) = self.unless_refused(call())? {
-                return Ok(done);
-            }
-        }
-    }
-
-    fn replace(&mut self, Buffer(x): Buffer, len: usize, zeroed: bool) -> Checked {
-        let new = self.again(|| match zeroed {
-            true => self.device.zeros(len),
-            false => self.device.alloc(len),
-        })?;
-        self.buffers[x] = Some(new);
-        self.model.device[x] = match zeroed {
-            true => Memory::of(vec![0; len]),
-            false => Memory::unwritten(len),
-        };
-        Ok(())
-    }
-
-    fn replace_pinned(&mut self, Pinned(p): Pinned, len: usize) -> Checked {
-        self.pinned[p] = Some(self.again(|| self.device.alloc_host(len))?);
-        self.model.pinned[p] = Memory::unwritten(len);
-        Ok(())
-    }
-
-    fn put(&mut self, Buffer(x): Buffer, buffer: DeviceBuffer<u32>, elements: Vec<u32>) {
-        self.buffers[x] = Some(buffer);
-        self.model.write(Target::Device(x), elements);
-    }
-
-    fn enqueue(&mut self, work: Work) -> Checked<Option<Completion>> {
-        match (self.call(work), self.model.outcome(work)) {
-            (Ok(completion), Ok((target, elements))) => {
-                self.model.write(target, elements);
-                Ok(Some(completion))
-            }
-            (Err(Error::Uninitialised { .. }), Err(Refusal::Uninitialised))
-            | (Err(Error::LengthMismatch { .. }), Err(Refusal::LengthMismatch))
-            | (Err(Error::Requirement { .. }), Err(Refusal::Requirement)) => Ok(None),
-            (Err(Error::Refused { .. }), _) if self.settings.refusals => Ok(None),
-            (Err(error), Ok(_)) => Err(error.into()),
-            (Ok(_), Err(refusal)) => wrong(format!("{work} was taken: {refusal:?}")),
-            (Err(error), Err(refusal)) => wrong(format!("{work}: {error}, and not {refusal:?}")),
-        }
-    }
-
-    fn call(&mut self, work: Work) -> Result<Completion, Error> {
-        match work {
-            Work::Fill { x, value } => here(&mut self.buffers[x.0]).fill(value),
-            Work::Increment { x } => increment(here(&mut self.buffers[x.0])),
-            Work::Up { from, to, by_source } => {
-                let (from, to) = (here(&mut self.pinned[from.0]), here(&mut self.buffers[to.0]));
-                if by_source { from.copy_to(to) } else { to.copy_from(from) }
-            }
-            Work::Down { from, to, by_source } => {
-                let (from, to) = (here(&mut self.buffers[from.0]), here(&mut self.pinned[to.0]));
-                if by_source { from.copy_to(to) } else { to.copy_from(from) }
-            }
-            Work::CopyKernel { to, .. } | Work::Add { to, .. } | Work::Copy { to, .. } => {
-                let mut target = self.buffers[to.0].take().expect("no task has it");
-                let of = |x: Buffer| self.buffers[x.0].as_ref().expect("no task has it");
-                let called = match work {
-                    Work::CopyKernel { from, .. } => copy_u32(of(from), &mut target),
-                    Work::Copy { from, by_source: true, .. } => of(from).copy_to(&mut target),
-                    Work::Copy { from, .. } => target.copy_from(of(from)),
-                    Work::Add { a, b, .. } => add_u32(of(a), of(b), &mut target),
-                    _ => unreachable!("has no device buffer as a source"),
-                };
-                self.buffers[to.0] = Some(target);
-                called
-            }
-        }
-    }
-}
-
-/// Does one line's doing, from wherever it is polled.
-async fn execute(world: &RefCell<World<'_>>, hands: &Hands, does: Does) -> Checked {
-    let device = world.borrow().device;
-    match does {
-        Does::Work(work, fate) => {
-            let enqueued = world.borrow_mut().enqueue(work)?;
-            match enqueued {
-                Some(completion) => settle(world, completion, fate).await,
-                None => Ok(()),
-            }
-        }
-        Does::Alloc { x, len, zeroed, old } => {
-            let mut world = world.borrow_mut();
-            if matches!(old, Old::DroppedBefore) {
-                world.buffers[x.0] = None;
-            }
-            world.replace(x, len, zeroed)
-        }
-        Does::AllocHost { p, len, old } => {
-            let mut world = world.borrow_mut();
-            if matches!(old, Old::DroppedBefore) {
-                world.pinned[p.0] = None;
-            }
-            world.replace_pinned(p, len)
-        }
-        Does::Upload { x, len, value, end } => upload(world, x, counting(value, len), end).await,
-        Does::ToVec { x, end } => to_vec(world, x, end).await,
-        Does::Read { p, how } => read(world, hands, p, how).await,
-        Does::Write { p, value, how } => write(world, hands, p, value, how).await,
-        Does::Record { event } => {
-            let mut world = world.borrow_mut();
-            let recorded = world.unless_refused(device.current_stream().record())?;
-            if recorded.is_some() {
-                world.events[event] = recorded;
-            }
-            Ok(())
-        }
-        Does::WaitFor { event } => {
-            let world = world.borrow();
-            let waited = world.events[event].as_ref().map(|e| device.current_stream().wait(e));
-            world.unless_refused(waited.unwrap_or(Ok(()))).map(drop)
-        }
-        Does::AwaitEvent { event } => {
-            let event = world.borrow().events[event].clone();
-            if let Some(event) = event {
-                event.await?;
-            }
-            Ok(())
-        }
-        Does::AwaitHeld { held } => {
-            let held = world.borrow_mut().held[held].take();
-            if let Some(held) = held {
-                held.await?;
-            }
-            Ok(())
-        }
-        Does::AskHeld { held } => {
-            if let Some(held) = &world.borrow().held[held] {
-                held.is_finished()?;
-            }
-            Ok(())
-        }
-        Does::DropHeld { held } => {
-            world.borrow_mut().held[held] = None;
-            Ok(())
-        }
-        Does::Synchronize => {
-            let all = device.current_stream().synchronize();
-            Ok(all.await?)
-        }
-        Does::PollTask { .. } | Does::AbortTask { .. } | Does::Refuse { .. } => {
-            unreachable!("the runner does these")
-        }
-    }
-}
-
-async fn settle(world: &RefCell<World<'_>>, mut completion: Completion, fate: Fate) -> Checked {
-    match fate {
-        Fate::Drop => drop(completion),
-        Fate::Await => completion.await?,
-        Fate::Hold(held) => world.borrow_mut().held[held] = Some(completion),
-        Fate::Poll => drop(polled(&mut completion).await),
-        Fate::PollAndHold(held) => {
-            let _ = polled(&mut completion).await;
-            world.borrow_mut().held[held] = Some(completion);
-        }
-        Fate::Forget => std::mem::forget(completion),
-    }
-    Ok(())
-}
-
-async fn upload(world: &RefCell<World<'_>>, x: Buffer, data: Vec<u32>, end: End) -> Checked {
-    let mut upload = world.borrow().device.upload(&data);
-    let uploaded = match end {
-        End::Drop => return Ok(()),
-        End::PollAndDrop => match polled(&mut upload).await {
-            Poll::Ready(uploaded) => uploaded,
-            Poll::Pending => return Ok(()),
-        },
-        End::Await => {
-            let old = world.borrow_mut().buffers[x.0].take();
-            let uploaded = upload.await;
-            world.borrow_mut().buffers[x.0] = old;
-            uploaded
-        }
-    };
-    let mut world = world.borrow_mut();
-    if let Some(buffer) = world.unless_refused(uploaded)? {
-        world.put(x, buffer, data);
-    }
-    Ok(())
-}
-
-async fn to_vec(world: &RefCell<World<'_>>, x: Buffer, end: End) -> Checked {
-    let expected = world.borrow().model.device[x.0].elements.clone();
-    let mut reading = here(&mut world.borrow_mut().buffers[x.0]).to_vec();
-    let read = match end {
-        End::Drop => return Ok(()),
-        End::PollAndDrop => match polled(&mut reading).await {
-            Poll::Ready(read) => read,
-            Poll::Pending => return Ok(()),
-        },
-        End::Await => reading.await,
-    };
-    check(world, x, read, expected)
-}
-
-/// Holds what was read against what the model had when it was asked for.
-fn check<T: std::ops::Deref<Target = [u32]>>(
-    world: &RefCell<World<'_>>,
-    what: impl fmt::Display,
-    read: Result<T, Error>,
-    expected: Option<Vec<u32>>,
-) -> Checked {
-    match (read, expected) {
-        (Ok(read), Some(expected)) if *read == expected => Ok(()),
-        (Err(Error::Uninitialised { .. }), None) => Ok(()),
-        (Err(Error::Refused { .. }), _) if world.borrow().settings.refusals => Ok(()),
-        (Ok(read), expected) => {
-            wrong(format!("{what} was read as {:?}, and is {expected:?}", &*read))
-        }
-        (Err(error), Some(_)) => Err(error.into()),
-        (Err(error), None) => wrong(format!("{what}, which nobody wrote: {error}")),
-    }
-}
-
-async fn read(world: &RefCell<World<'_>>, hands: &Hands, p: Pinned, how: How) -> Checked {
-    let expected = world.borrow().model.pinned[p.0].elements.clone();
-    // Kept from others while it is awaited.
-    let buffer = world.borrow_mut().pinned[p.0].take().expect("no task has it");
-    let checked = match how {
-        How::Await => {
-            let read = buffer.read().await;
-            check(world, p, read, expected)
-        }
-        How::Block => {
-            hands.step_until(|| !matches!(buffer.try_read(), Err(Error::InFlight { .. })));
-            check(world, p, buffer.blocking_read(), expected)
-        }
-        How::Try => match buffer.try_read() {
-            Err(Error::InFlight { .. }) => Ok(()),
-            read => check(world, p, read, expected),
-        },
-        How::PollAndDrop => match polled(&mut buffer.read()).await {
-            Poll::Ready(read) => check(world, p, read, expected),
-            Poll::Pending => Ok(()),
-        },
-    };
-    world.borrow_mut().pinned[p.0] = Some(buffer);
-    checked
-}
-
-async fn write(
-    world: &RefCell<World<'_>>,
-    hands: &Hands,
-    p: Pinned,
-    value: u32,
-    how: How,
-) -> Checked {
-    let mut buffer = world.borrow_mut().pinned[p.0].take().expect("no task has it");
-    let elements = counting(value, buffer.len());
-    let written = match how {
-        How::Await => Some(buffer.write().await?),
-        How::Block => {
-            hands.step_until(|| !matches!(buffer.try_write(), Err(Error::InFlight { .. })));
-            Some(buffer.blocking_write()?)
-        }
-        How::Try => match buffer.try_write() {
-            Err(Error::InFlight { .. }) => None,
-            written => Some(written?),
-        },
-        How::PollAndDrop => match polled(&mut buffer.write()).await {
-            Poll::Ready(written) => Some(written?),
-            Poll::Pending => None,
-        },
-    };
-    let written = written.map(|mut bytes| bytes.copy_from_slice(&elements)).is_some();
-    let mut world = world.borrow_mut();
-    world.pinned[p.0] = Some(buffer);
-    if written {
-        world.model.write(Target::Pinned(p.0), elements);
-    }
-    Ok(())
 }
 
 /// An async task that does lines as they come, in a scope of its own.
@@ -493,17 +82,14 @@ impl Inbox {
         self.doing.borrow().is_some()
     }
 
-    /// Whether the task is at something that another line needs.
-    fn has(&self, (buffers, pinned): &(Vec<Buffer>, Vec<Pinned>)) -> bool {
-        self.doing.borrow().as_ref().is_some_and(|doing| {
-            let (has, has_pinned) = doing.needs();
-            has.iter().any(|x| buffers.contains(x)) || has_pinned.iter().any(|p| pinned.contains(p))
-        })
+    /// What the task has taken until it is done with what it is at.
+    fn taken(&self) -> (Vec<Buffer>, Vec<Pinned>) {
+        self.doing.borrow().as_ref().map(Does::takes).unwrap_or_default()
     }
 }
 
 impl<'w> Task<'w> {
-    fn start(world: &'w RefCell<World<'_>>, hands: &'w Hands) -> Task<'w> {
+    fn start(world: &'w RefCell<World<'_>>, device: &Device) -> Task<'w> {
         let inbox = Rc::new(Inbox::default());
         let serve = {
             let inbox = inbox.clone();
@@ -511,35 +97,35 @@ impl<'w> Task<'w> {
                 loop {
                     let next = || inbox.next.take().map_or(Poll::Pending, Poll::Ready);
                     let does = poll_fn(|_| next()).await;
-                    execute(world, hands, does).await?;
+                    execute(world, does).await?;
                     *inbox.doing.borrow_mut() = None;
                 }
             }
         };
-        Task { inbox, future: Box::pin(hands.device.scope(serve)) }
+        Task { inbox, future: Box::pin(device.scope(serve)) }
     }
 
     /// Has it do a line, up to where that awaits something.
-    fn begin(&mut self, hands: &Hands, does: &Does) -> Checked {
+    fn begin(&mut self, waiting: Waiting, does: &Does) -> Checked {
         *self.inbox.doing.borrow_mut() = Some(does.clone());
         self.inbox.next.set(Some(does.clone()));
-        self.poll(hands)
+        self.poll(waiting)
     }
 
-    fn poll(&mut self, hands: &Hands) -> Checked {
-        match hands.poll(&mut self.future) {
+    fn poll(&mut self, waiting: Waiting) -> Checked {
+        match waiting.poll(&mut self.future) {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),
         }
     }
 
     /// Has it do what it is at to the end.
-    fn finish(&mut self, hands: &Hands) -> Checked {
+    fn finish(&mut self, waiting: Waiting) -> Checked {
         if !self.inbox.is_busy() {
             return Ok(());
         }
         let Task { inbox, future } = self;
-        hands.drive(poll_fn(|cx| match future.as_mut().poll(cx) {
+        waiting.drive(poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Pending if !inbox.is_busy() => Poll::Ready(Ok(())),
             polled => polled,
         }))
@@ -547,80 +133,68 @@ impl<'w> Task<'w> {
 }
 
 struct Runner<'w, 'a> {
+    device: &'a Device,
+    settings: Settings,
     world: &'w RefCell<World<'a>>,
-    hands: &'w Hands,
     streams: Vec<Stream>,
     tasks: Vec<Task<'w>>,
 }
 
 impl Runner<'_, '_> {
     fn line(&mut self, line: &Line) -> Checked {
-        let (world, hands) = (self.world, self.hands);
-        match &line.does {
-            Does::PollTask { task } if self.tasks[*task].inbox.is_busy() => {
-                return self.tasks[*task].poll(hands);
+        let (world, waiting) = (self.world, self.settings.waiting);
+        match line.does {
+            Does::PollTask { task } if self.tasks[task].inbox.is_busy() => {
+                return self.tasks[task].poll(waiting);
             }
             Does::PollTask { .. } => return Ok(()),
-            Does::AbortTask { task } => return self.abort(*task),
-            Does::Refuse { after } if world.borrow().settings.refusals => {
-                let refusal = Fault::any_call(DriverError::NOT_SUPPORTED).after(*after);
-                sim(&hands.device).inject(refusal);
+            Does::AbortTask { task } => return self.abort(task),
+            Does::Refuse { after } => {
+                if self.settings.refusals {
+                    let refusal = Fault::any_call(DriverError::NOT_SUPPORTED).after(after);
+                    sim(self.device).inject(refusal);
+                }
                 return Ok(());
             }
-            Does::Refuse { .. } => return Ok(()),
             _ => {}
         }
-        let needs = line.does.needs();
+        let (buffers, pinned) = line.does.needs();
         for task in &mut self.tasks {
-            if task.inbox.has(&needs) {
-                task.finish(hands)?;
+            let (taken, taken_pinned) = task.inbox.taken();
+            let needed = taken.iter().any(|x| buffers.contains(x));
+            if needed || taken_pinned.iter().any(|p| pinned.contains(p)) {
+                task.finish(waiting)?;
             }
         }
         match line.place {
             Place::Task(task) => {
-                self.tasks[task].finish(hands)?;
-                self.tasks[task].begin(hands, &line.does)
+                self.tasks[task].finish(waiting)?;
+                self.tasks[task].begin(waiting, &line.does)
             }
-            Place::Thread => hands.drive(execute(world, hands, line.does.clone())),
+            Place::Thread => waiting.drive(execute(world, line.does.clone())),
             Place::Stream(stream) => {
                 let stream = &self.streams[stream];
-                hands.drive(stream.scope(execute(world, hands, line.does.clone())))
+                waiting.drive(stream.scope(execute(world, line.does.clone())))
             }
         }
     }
 
     /// Drops a task; what it had taken goes with it.
     fn abort(&mut self, task: usize) -> Checked {
-        self.tasks[task] = Task::start(self.world, self.hands);
+        let (buffers, pinned) = self.tasks[task].inbox.taken();
+        self.tasks[task] = Task::start(self.world, self.device);
         let mut world = self.world.borrow_mut();
-        for x in 0..BUFFERS {
-            let lost = world.buffers[x].is_none();
-            let needs = (vec![Buffer(x)], Vec::new());
-            if lost && !self.tasks.iter().any(|task| task.inbox.has(&needs)) {
-                world.replace(Buffer(x), LENGTHS[0], false)?;
-            }
-        }
-        for p in 0..PINNED {
-            let lost = world.pinned[p].is_none();
-            let needs = (Vec::new(), vec![Pinned(p)]);
-            if lost && !self.tasks.iter().any(|task| task.inbox.has(&needs)) {
-                world.replace_pinned(Pinned(p), LENGTHS[0])?;
-            }
-        }
-        Ok(())
+        buffers.into_iter().try_for_each(|x| world.replace(x, LENGTHS[0], false))?;
+        pinned.into_iter().try_for_each(|p| world.replace_pinned(p, LENGTHS[0]))
     }
 
     fn read_all(&mut self) -> Checked {
-        self.tasks.iter_mut().try_for_each(|task| task.finish(self.hands))?;
+        let (world, waiting) = (self.world, self.settings.waiting);
+        self.tasks.iter_mut().try_for_each(|task| task.finish(waiting))?;
         for x in 0..BUFFERS {
             let stream = &self.streams[x % STREAMS];
-            let reading = to_vec(self.world, Buffer(x), End::Await);
-            self.hands.drive(stream.scope(reading))?;
+            waiting.drive(stream.scope(to_vec(world, Buffer(x), End::Await)))?;
         }
-        for p in 0..PINNED {
-            let reading = read(self.world, self.hands, Pinned(p), How::Await);
-            self.hands.drive(reading)?;
-        }
-        Ok(())
+        (0..PINNED).try_for_each(|p| waiting.drive(read(world, Pinned(p), How::Await)))
     }
 }

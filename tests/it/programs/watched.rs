@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use headwater::{Device, LoggedStep, Race, RaceAccess, Step};
 
 use super::program::Program;
-use super::run::{Failed, Settings, run};
+use super::run::{Settings, run};
+use super::world::Failed;
 use crate::oracle::{Pair, acts, races};
 
 /// A run, with what was to be seen at the seam.
@@ -76,4 +77,32 @@ fn is_one_of(
             *a == first && by_host
         }),
     }
+}
+
+/// The calls of a log, without what differs from run to run: the device's number, the thread, and
+/// where the system has host memory.
+pub(crate) fn calls(log: &[LoggedStep]) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut calls = Vec::new();
+    for LoggedStep { step, refused, .. } in log {
+        let mut step = step.clone();
+        if let Step::HostAllocated { ptr, .. } = step {
+            blocks.push(ptr);
+        }
+        let name = |ptr: &mut u64| {
+            if let Some(block) = blocks.iter().position(|block| block == ptr) {
+                *ptr = block as u64;
+            }
+        };
+        match &mut step {
+            Step::HostAllocated { ptr, .. }
+            | Step::HostFreed { ptr }
+            | Step::HostAccess { ptr, .. }
+            | Step::Owned { ptr, .. } => name(ptr),
+            Step::Work { touched, .. } => touched.iter_mut().for_each(|t| name(&mut t.start)),
+            _ => {}
+        }
+        calls.push(format!("{step:?}, refused: {refused:?}"));
+    }
+    calls
 }
