@@ -29,6 +29,8 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 mod call;
+#[cfg(test)]
+mod conformance;
 mod counted;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
