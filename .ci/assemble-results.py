@@ -3,7 +3,7 @@
 
     assemble-results.py COMMIT OUT
 
-OUT holds tests.log and tests.status, memcheck.json, gpus.csv (name, driver of each GPU) and, from each benchmark,
+OUT holds tests.log and tests.status, the same two of conformance, memcheck.json, gpus.csv (name, driver of each GPU) and, from each benchmark,
 NAME.figures.jsonl, or else bench-NAME.log with such lines in it. A line is a JSON object. The first
 says which commit the benchmark was built from, {"commit": …}, and each other one is a figure:
 
@@ -39,15 +39,15 @@ def machine(out, problems):
     return {"gpu": gpus[0][0], "gpus": len(gpus), "driver": gpus[0][1]}
 
 
-def tests(out, problems):
-    log = (out / "tests.log").read_text(errors="replace")
-    status = int((out / "tests.status").read_text())
+def tests(out, name, problems):
+    log = (out / f"{name}.log").read_text(errors="replace")
+    status = int((out / f"{name}.status").read_text())
     summary = re.search(r"^test result: .*?(\d+) passed; (\d+) failed; (\d+) ignored", log, re.M)
     if summary:
         counts = dict(zip(("passed", "failed", "skipped"), map(int, summary.groups())))
     else:
         # Killed half-way: what was seen to pass did, and at least one did not.
-        problems.note("the tests did not come to an end")
+        problems.note(f"{name}: did not come to an end")
         ends = re.findall(r"^test .* \.\.\. (ok|FAILED|ignored)", log, re.M)
         counts = {
             "passed": ends.count("ok"),
@@ -55,7 +55,7 @@ def tests(out, problems):
             "skipped": ends.count("ignored"),
         }
     if status != 0 and counts["failed"] == 0:
-        problems.note(f"no test failed, yet the tests exited with {status}")
+        problems.note(f"{name}: no test failed, yet they exited with {status}")
         counts["failed"] = 1
     return counts
 
@@ -128,7 +128,8 @@ def main():
         "commit": commit,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": machine(out, problems),
-        "tests": tests(out, problems),
+        "tests": tests(out, "tests", problems),
+        "conformance": tests(out, "conformance", problems),
         "memcheck": memcheck(out, problems),
         "figures": figures(out, commit, problems),
     }

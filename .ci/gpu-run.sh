@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Run the bundle beside this script on a machine with a GPU: Linux, Python 3, no Rust.
 #
-#     run.sh          logs and results into ./out, or into $OUT
+#     run.sh              logs and results into ./out, or into $OUT
+#     run.sh conformance  these steps only, and no results
 #
-# Runs the tests, also under compute-sanitizer, the examples at full size and every benchmark, and writes
-# results/<gpu>.json. A step that fails does not keep the others from running; the exit status
-# says whether all went well.
+# Runs the suite of the driver's contract, the tests, also under compute-sanitizer, the examples at
+# full size and every benchmark, and writes results/<gpu>.json. A step that fails does not keep the
+# others from running; the exit status says whether all went well.
 set -uo pipefail
 
 commit=@COMMIT@
@@ -20,6 +21,7 @@ trap 'rm -rf "$work"' EXIT
 python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
     "$here/bundle.tar.xz" "$work" || exit 1
 
+only=" $* "
 export HEADWATER_DEVICE=${HEADWATER_DEVICE:-cuda:0}
 export HEADWATER_REQUIRE_GPU=${HEADWATER_REQUIRE_GPU:-1}
 export RUST_BACKTRACE=1
@@ -31,6 +33,7 @@ failed=()
 step() {
     local name=$1 limit=$2 start=$SECONDS status=0
     shift 2
+    [ "$only" = "  " ] || [[ $only == *" $name "* ]] || return 0
     printf '\n== %s\n' "$name"
     (cd "$work" && timeout --kill-after=10 "$limit" "$@") 2>&1 | tee "$out/$name.log" || status=$?
     echo "$status" >"$out/$name.status"
@@ -45,6 +48,10 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpu
 
 # Nothing of an earlier run is to be taken for one of this run.
 rm -f "$out"/memcheck.json "$out"/*.figures.jsonl "$out"/*.log "$out"/*.status "$out"/results/*.json
+# Every rule of the contract on the GPU and on the simulated device, by tests that share one opened
+# GPU. The library's other tests need Rust, or no GPU.
+step conformance "${TESTS_LIMIT_S:-300}" ./lib/headwater driver::conformance:: \
+    --include-ignored --test-threads=1
 # Tests that need a GPU are ignored elsewhere.
 # One after the other: they share the GPU, and one that makes a kernel run for half a second, or
 # fault, holds up those of other tests that measure time.

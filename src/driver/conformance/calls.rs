@@ -52,8 +52,14 @@ macro_rules! guards {
 
         impl $guard<'_> {
             /// Before the test is over.
-            pub(super) fn destroy(mut self) {
-                self.subject.driver.$destroy(mem::take(&mut self.handle)).unwrap();
+            pub(super) fn destroy(self) {
+                let driver = &self.subject.driver;
+                driver.$destroy(self.into_handle()).unwrap();
+            }
+
+            /// For who destroys it otherwise.
+            pub(super) fn into_handle(mut self) -> $handle {
+                mem::take(&mut self.handle)
             }
         }
 

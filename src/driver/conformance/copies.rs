@@ -58,7 +58,7 @@ fn copies_of_any_size_and_place_move_their_bytes_and_no_others(on: &Subject) {
 }
 
 fn large_copies_move_every_byte(on: &Subject) {
-    const BYTES: usize = (4 << 20) + 3;
+    const BYTES: usize = (1 << 20) + 3;
     let s = on.stream();
     let sent = pattern(BYTES);
     let (from, to) = (on.pinned_with(&sent), on.pinned(BYTES));

@@ -1,14 +1,16 @@
 //! Work of one stream runs in order; that of several is not ordered.
 #![allow(clippy::unwrap_used)]
 
-use super::calls::{N, WORDS, at};
+use super::calls::{Host, N, WORDS, at};
 use super::subject::Subject;
+use crate::driver::{DevicePtr, StreamHandle};
 
 on_every_subject![
     work_of_one_stream_runs_in_the_order_enqueued,
     a_long_mixture_on_one_stream_computes_what_one_step_after_the_other_does,
     nothing_on_a_held_stream_runs_before_it_is_let_go,
     a_held_stream_holds_up_no_other_whichever_was_given_its_work_first,
+    a_copy_that_is_held_back_holds_up_no_copy_of_another_stream,
     a_stream_held_in_the_middle_has_run_what_came_before,
 ];
 
@@ -120,6 +122,31 @@ fn a_held_stream_holds_up_no_other_whichever_was_given_its_work_first(on: &Subje
             assert!(!on.done(&held_back));
             held.open();
             on.finish(&held_back);
+        }
+    }
+}
+
+/// In any direction, though a GPU has few engines for copies.
+fn a_copy_that_is_held_back_holds_up_no_copy_of_another_stream(on: &Subject) {
+    type Copy = fn(&Subject, DevicePtr, Host, &StreamHandle);
+    let directions: [(&str, Copy); 3] = [
+        ("up", |on, x, host, s| on.up(x, host, N, s)),
+        ("down", |on, x, host, s| on.down(host, x, N, s)),
+        ("within", |on, x, _, s| on.copy(x, at(x, N), N, s)),
+    ];
+    let (s, t) = (on.stream(), on.stream());
+    let buffers = [on.filled(1, 2 * N, &s), on.filled(2, 2 * N, &t)];
+    let hosts = [on.pinned_with(&[3; N]), on.pinned_with(&[4; N])];
+    for (held_back, first) in directions {
+        for (free, second) in directions {
+            let held = on.hold(&s);
+            first(on, buffers[0], hosts[0], &s);
+            let last = on.record(&s);
+            second(on, buffers[1], hosts[1], &t);
+            on.finish(&on.record(&t));
+            assert!(!on.done(&last), "{held_back}, then {free}");
+            held.open();
+            on.finish(&last);
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::calls::{N, WORDS, code};
 use super::kernels::{Shape, probe};
 use super::subject::Subject;
-use crate::driver::{DriverError, DriverResult, EventHandle, Fill, StreamHandle};
+use crate::driver::{DriverError, DriverResult, Fill};
 
 on_every_subject![in_a_process_of_its_own:
     after_a_fault_every_call_fails_with_the_error_of_the_fault,
@@ -33,7 +33,6 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
 
     let driver = &on.driver;
     let fill = Fill { dst: x, unit: 1, value: 0, columns: N, rows: 1, pitch: 0 };
-    let raw = |handle: &StreamHandle| StreamHandle::new(handle.raw());
     // SAFETY: all that is named is alive, or was until the device failed: nothing is accessed.
     let answers: Vec<(&str, Option<u32>)> = unsafe {
         vec![
@@ -58,8 +57,8 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
             ("module_function", code(driver.module_function(&module, c"increment"))),
             ("module_unload", code(driver.module_unload(module))),
             ("host_free", code(driver.host_free(other.ptr()))),
-            ("event_destroy", code(driver.event_destroy(EventHandle::new(never.raw())))),
-            ("stream_destroy", code(driver.stream_destroy(raw(&s)))),
+            ("event_destroy", code(driver.event_destroy(never.into_handle()))),
+            ("stream_destroy", code(driver.stream_destroy(s.into_handle()))),
         ]
     };
     let otherwise: Vec<_> = answers.iter().filter(|answer| answer.1 != Some(FAULT)).collect();

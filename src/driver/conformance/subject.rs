@@ -171,13 +171,20 @@ impl Subject {
     }
 
     /// Where nothing runs by itself: runs the newest operation that could, since elsewhere the oldest
-    /// mostly comes first. False where there is none.
+    /// mostly comes first; where many are pending, some more of its stream. False where there is none.
     fn step(&self) -> bool {
         let Some(sim) = self.sim.as_ref().filter(|_| self.stepped) else {
             return false;
         };
-        let newest = sim.pending().into_iter().rev().find(|op| op.runnable);
-        newest.is_some_and(|op| sim.run(op.id).is_some())
+        let pending = sim.pending();
+        let Some(newest) = pending.iter().rev().find(|op| op.runnable) else {
+            return false;
+        };
+        let ran = sim.run(newest.id).is_some();
+        for _ in 0..pending.len() / 16 {
+            sim.step_stream(newest.stream);
+        }
+        ran
     }
 
     fn pending(&self) -> Vec<sim::SimOp> {
