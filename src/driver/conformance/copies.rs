@@ -42,15 +42,15 @@ fn copies_of_any_size_and_place_move_their_bytes_and_no_others(on: &Subject) {
             let other = OFFSETS[(offset + bytes) % OFFSETS.len()];
             on.write(to, &vec![0xEE; extent]);
             on.fill(x, BEFORE, extent, &s);
-            on.fill(y, BEFORE, extent, &s);
+            on.fill(y, !BEFORE, extent, &s);
             on.up(at(x, offset), from, bytes, &s);
             on.copy(at(y, other), at(x, offset), bytes, &s);
             on.down(to.at(offset), at(y, other), bytes, &s);
             let seen = [on.read(x, extent, &s), on.read(y, extent, &s)];
-            let [sent, before] = [pattern(bytes), vec![BEFORE; extent]];
+            let sent = pattern(bytes);
             let what = format!("{bytes} bytes at {offset}, copied to {other}");
-            assert!(seen[0] == written(before.clone(), offset, &sent), "up: {what}");
-            assert!(seen[1] == written(before, other, &sent), "within: {what}");
+            assert!(seen[0] == written(vec![BEFORE; extent], offset, &sent), "up: {what}");
+            assert!(seen[1] == written(vec![!BEFORE; extent], other, &sent), "within: {what}");
             let expected = written(vec![0xEE; extent], offset, &sent);
             assert!(on.bytes(to, extent) == expected, "down: {what}");
         }

@@ -14,46 +14,38 @@
 
 /// One `#[test]` for each subject out of each function named. A subject is added here, once.
 macro_rules! on_every_subject {
-    ($($test:ident,)*) => { on_every_subject! { @run run $($test,)* } };
-    // Each in a process of its own where the subject is a GPU, and whatever was done wrong.
-    (in_a_process_of_its_own: $($test:ident,)*) => { on_every_subject! { @run run_alone $($test,)* } };
-    (@run $run:ident $($test:ident,)*) => {$(
+    ($($test:ident,)*) => { on_every_subject! { @by run $($test,)* } };
+    // Each in a process of its own where the subject is a GPU, which is of no use afterwards.
+    (in_a_process_of_its_own: $($test:ident,)*) => {
+        on_every_subject! { @by run_alone $($test,)* }
+    };
+    (@by $run:ident $($test:ident,)*) => {$(
         mod $test {
             use crate::driver::conformance::subject::{Around, On, $run};
             use crate::driver::sim::Schedule;
 
-            fn on(on: On, around: Around, name: &str) {
-                $run(on, around, super::$test, concat!(module_path!(), "::"), name);
+            on_every_subject! { @tests $run $test
+                eager: On::Simulated(Schedule::Eager), Nothing;
+                stepped: On::Simulated(Schedule::Stepped), Nothing;
+                lazy: On::Simulated(Schedule::Lazy), Nothing;
+                random_1: On::Simulated(Schedule::random(1)), Nothing;
+                random_2: On::Simulated(Schedule::random(2)), Nothing;
+                random_3: On::Simulated(Schedule::random(3)), Nothing;
+                watched_eager: On::Simulated(Schedule::Eager), Watched;
+                watched_random: On::Simulated(Schedule::random(4)), Watched;
+                #[cfg(feature = "cuda")] #[ignore = "needs a GPU"] cuda: On::Cuda, Nothing;
+                #[cfg(feature = "cuda")] #[ignore = "needs a GPU"] watched_cuda: On::Cuda, Watched;
             }
-
-            #[test]
-            fn eager() {
-                on(On::Simulated(Schedule::Eager), Around::Nothing, "eager");
-            }
-
-            #[test]
-            fn stepped() {
-                on(On::Simulated(Schedule::Stepped), Around::Nothing, "stepped");
-            }
-
-            #[test]
-            fn eager_watched() {
-                on(On::Simulated(Schedule::Eager), Around::Watched, "eager_watched");
-            }
-
-            #[cfg(feature = "cuda")]
-            #[test]
-            #[ignore = "needs a GPU"]
-            fn cuda() {
-                on(On::Cuda, Around::Nothing, "cuda");
-            }
-
-            #[cfg(feature = "cuda")]
-            #[test]
-            #[ignore = "needs a GPU"]
-            fn cuda_watched() {
-                on(On::Cuda, Around::Watched, "cuda_watched");
-            }
+        }
+    )*};
+    (@tests $run:ident $test:ident
+        $($(#[$attribute:meta])* $subject:ident: $on:expr, $around:ident;)*
+    ) => {$(
+        $(#[$attribute])*
+        #[test]
+        fn $subject() {
+            let path = concat!(module_path!(), "::", stringify!($subject));
+            $run($on, Around::$around, super::$test, path);
         }
     )*};
 }

@@ -49,7 +49,7 @@ pub(super) struct Subject {
 }
 
 /// Runs a test on a thread of its own, on which no context is current.
-pub(super) fn run(on: On, around: Around, test: fn(&Subject), _path: &str, _name: &str) {
+pub(super) fn run(on: On, around: Around, test: fn(&Subject), _path: &str) {
     let _alone = on.alone();
     in_time(move || {
         let subject = on.subject(around);
@@ -59,17 +59,17 @@ pub(super) fn run(on: On, around: Around, test: fn(&Subject), _path: &str, _name
 }
 
 /// As [`run`], for a test after which the device is of no use.
-pub(super) fn run_alone(on: On, around: Around, test: fn(&Subject), path: &str, name: &str) {
+pub(super) fn run_alone(on: On, around: Around, test: fn(&Subject), path: &str) {
     let _alone = on.alone();
     match on {
         On::Simulated(_) => in_time(move || test(&on.subject(around))),
         #[cfg(feature = "cuda")]
-        On::Cuda => gpu::in_a_process(&format!("{path}{name}"), || {
+        On::Cuda => gpu::in_a_process(path, || {
             in_time(move || test(&on.subject(around)));
         }),
     }
     // Without CUDA nobody asks.
-    let _ = (path, name);
+    let _ = path;
 }
 
 /// What hangs fails.
