@@ -42,7 +42,7 @@ pub struct DeviceBuilder {
 #[derive(Clone, Debug)]
 enum Target {
     Cuda(usize),
-    Simulated(SimOptions),
+    Simulated(Box<SimOptions>),
 }
 
 impl Device {
@@ -125,7 +125,7 @@ impl DeviceBuilder {
 
     /// A simulated device with these options.
     pub fn simulated_with(mut self, options: SimOptions) -> Self {
-        self.target = Some(Target::Simulated(options));
+        self.target = Some(Target::Simulated(Box::new(options)));
         self
     }
 
@@ -277,7 +277,7 @@ impl DeviceBuilder {
         let mut backend = match target {
             Target::Cuda(ordinal) => open_cuda(ordinal)?,
             Target::Simulated(options) => {
-                let (driver, simulator) = sim::open(options);
+                let (driver, simulator) = sim::open(*options);
                 Backend { driver, watched: None, simulator: Some(simulator) }
             }
         };
@@ -295,7 +295,7 @@ impl DeviceBuilder {
 fn target_from_env() -> Result<Target> {
     let parse = |given: &str| match given.split_once(':') {
         Some(("cuda", ordinal)) => ordinal.parse().ok().map(Target::Cuda),
-        None if given == "sim" => Some(Target::Simulated(SimOptions::new())),
+        None if given == "sim" => Some(Target::Simulated(Box::default())),
         _ => None,
     };
     let target = env("HEADWATER_DEVICE", "cuda:N, such as cuda:0, or sim", parse)?;

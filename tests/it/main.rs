@@ -4,6 +4,7 @@
 mod block_on;
 mod common;
 mod cost;
+mod cost_model;
 mod documents;
 mod dropped;
 mod early;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::Pinned;
+use super::compute::{Kernel, LEVELS};
 use super::control::{SimOpKind, Simulator, Violation};
 use super::cost::CostModel;
+use super::link::Direction;
 use super::machine::{Entered, INVALID_HANDLE, Machine};
 use super::module::kernels_of;
-use super::options::SimOptions;
+use super::options::{Hardware, SimOptions};
 use super::state::{Event, Facts, Item};
-use super::timeline::{Share, SimEngine};
+use super::timeline::Takes;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult, EventHandle, Fill,
@@ -24,8 +26,8 @@ const NOT_FOUND: u32 = 500;
 const NOT_READY: u32 = 600;
 const NOT_SUPPORTED: u32 = 801;
 
-/// Threads a multiprocessor holds.
-const THREADS_RESIDENT: u64 = 2_048;
+/// CUDA's priorities: the least urgent and the most, one for each level of urgency.
+const PRIORITIES: (i32, i32) = (0, 1 - LEVELS as i32);
 
 /// A machine with one simulated device, and the handle that drives it.
 ///
@@ -33,20 +35,21 @@ const THREADS_RESIDENT: u64 = 2_048;
 /// dropped, and the executor thread ends. Page-locked memory not freed goes with the machine.
 pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
     let machine = Machine::new(&options);
+    let hardware = options.hardware;
     let info = DeviceInfo {
         name: options.name,
         ordinal: 0,
         simulated: true,
-        compute_capability: (9, 0),
+        compute_capability: hardware.compute_capability,
         total_memory: options.total_memory,
-        copy_engines: 3,
+        copy_engines: hardware.copy_engines,
         concurrent_kernels: true,
-        multiprocessors: 132,
+        multiprocessors: hardware.multiprocessors,
         max_block_threads: 1_024,
         max_grid: [i32::MAX as u32, 65_535, 65_535],
         max_block: [1_024, 1_024, 64],
         max_shared_bytes: 49_152,
-        priorities: Some((0, -5)),
+        priorities: Some(PRIORITIES),
         peers: Vec::new(),
         hardware_queues: 32,
         driver_version: 0,
@@ -56,7 +59,7 @@ pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
         let _ = to.send(simulator.clone());
     }
     let (cost, queue_limit) = (options.cost, options.queue_limit);
-    (Arc::new(SimDriver { machine, device: 0, info, cost, queue_limit }), simulator)
+    (Arc::new(SimDriver { machine, device: 0, info, hardware, cost, queue_limit }), simulator)
 }
 
 /// One device of a simulated machine.
@@ -65,6 +68,7 @@ struct SimDriver {
     /// Index among the machine's devices.
     device: usize,
     info: DeviceInfo,
+    hardware: Hardware,
     cost: CostModel,
     queue_limit: usize,
 }
@@ -112,13 +116,13 @@ fn product(size: [u32; 3]) -> u64 {
 
 fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
     let bytes = bytes as u64;
-    let (name, engine, duration) = match kind {
-        SimOpKind::CopyH2D => ("copy_h2d", SimEngine::CopyH2D, cost.h2d(bytes)),
-        SimOpKind::CopyD2H => ("copy_d2h", SimEngine::CopyD2H, cost.d2h(bytes)),
-        SimOpKind::CopyD2D => ("copy_d2d", SimEngine::CopyD2D, cost.d2d(bytes)),
-        SimOpKind::Fill | SimOpKind::Kernel => ("fill", SimEngine::CopyD2D, cost.fill(bytes)),
+    let (name, takes) = match kind {
+        SimOpKind::CopyH2D => ("copy_h2d", Takes::Host(Direction::Up, cost.h2d(bytes))),
+        SimOpKind::CopyD2H => ("copy_d2h", Takes::Host(Direction::Down, cost.d2h(bytes))),
+        SimOpKind::CopyD2D => ("copy_d2d", Takes::Within(cost.d2d(bytes))),
+        SimOpKind::Fill | SimOpKind::Kernel => ("fill", Takes::Within(cost.fill(bytes))),
     };
-    Facts { kind, name, bytes, engine, share: Share::One, duration, gate: None }
+    Facts { kind, name, bytes, takes, gate: None }
 }
 
 impl Drop for SimDriver {
@@ -135,10 +139,12 @@ impl Driver for SimDriver {
         &self.info
     }
 
-    /// Priorities are taken and have no effect.
-    fn stream_create(&self, _priority: i32) -> DriverResult<StreamHandle> {
+    /// A priority that there is not is taken for the next one that there is, as CUDA does.
+    fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle> {
         let mut entered = self.enter(DriverCall::StreamCreate)?;
-        let stream = StreamHandle::new(entered.state.add_stream(self.device));
+        let (least, most) = PRIORITIES;
+        let level = least.abs_diff(priority.clamp(most, least)) as usize;
+        let stream = StreamHandle::new(entered.state.add_stream(self.device, level));
         entered.done(stream)
     }
 
@@ -399,16 +405,17 @@ impl Driver for SimDriver {
         let twin = launch.twin.ok_or_else(|| entered.error(NOT_SUPPORTED))?;
         let touched = launch.accesses.iter().map(|access| access.bytes as u64);
         let bytes = touched.fold(0, u64::saturating_add);
-        let threads = product(launch.grid).saturating_mul(product(launch.block));
-        let resident = u64::from(self.info.multiprocessors) * THREADS_RESIDENT;
+        let (blocks, threads_each) = (product(launch.grid), product(launch.block));
+        let kernel = Kernel {
+            ns: self.cost.kernel(launch.cost, bytes),
+            threads: blocks.saturating_mul(threads_each),
+            waves: blocks.div_ceil(self.hardware.blocks(threads_each)),
+        };
         let facts = Facts {
             kind: SimOpKind::Kernel,
             name: launch.name,
             bytes,
-            engine: SimEngine::Compute,
-            // Kernels that fill the device do not get faster beside each other.
-            share: if threads >= resident / 2 { Share::All } else { Share::One },
-            duration: self.cost.kernel(launch.cost, bytes),
+            takes: Takes::Multiprocessors(kernel),
             gate: launch.gate,
         };
         // `twin` is user code: called without the lock, and only for a launch that is in order.

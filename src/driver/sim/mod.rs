@@ -12,7 +12,8 @@
 //!
 //! From pure to impure:
 //!
-//! - `cost`, `timeline`, `schedule`, `module`, `fault`: arithmetic, no lock or thread;
+//! - `cost`, `steps`, `link`, `compute`, `timeline`, `schedule`, `module`, `fault`: arithmetic, no
+//!   lock or thread;
 //! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
 //! - `work`, `state`: one operation; streams, events and everything else under the lock;
 //! - `machine`, `executor`: the lock and its waits; the thread;
@@ -20,11 +21,13 @@
 //!   `options`.
 
 mod bytes;
+mod compute;
 mod control;
 mod cost;
 mod device;
 mod executor;
 mod fault;
+mod link;
 mod loss;
 mod machine;
 mod memory;
@@ -34,6 +37,7 @@ mod queue;
 mod random;
 mod schedule;
 mod state;
+mod steps;
 mod stuck;
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,35 @@ use super::cost::CostModel;
 use super::fault::Fault;
 use super::schedule::Schedule;
 
+/// What a device is, beside its costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hardware {
+    pub(super) compute_capability: (u32, u32),
+    pub(super) multiprocessors: u32,
+    /// Threads a multiprocessor holds.
+    pub(super) threads_each: u32,
+    pub(super) copy_engines: u32,
+}
+
+impl Hardware {
+    /// Threads the device holds.
+    pub(super) fn threads(&self) -> u64 {
+        u64::from(self.multiprocessors) * u64::from(self.threads_each)
+    }
+
+    /// Blocks of so many threads that the device holds, as far as threads limit that; at least 1.
+    pub(super) fn blocks(&self, threads: u64) -> u64 {
+        let each = u64::from(self.threads_each) / threads.max(1);
+        (u64::from(self.multiprocessors) * each).max(1)
+    }
+}
+
 /// Options of a simulated device. Each method returns the options changed.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SimOptions {
     pub(super) name: String,
+    pub(super) hardware: Hardware,
     pub(super) schedule: Schedule,
     pub(super) total_memory: u64,
     pub(super) queue_limit: usize,
@@ -25,10 +49,22 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// An eager device with an H200's costs, 16 GiB, and CUDA's queue limit of 1,021.
+    /// An eager device after the H200: [`SimOptions::h200`].
     pub fn new() -> Self {
+        SimOptions::h200()
+    }
+
+    /// An eager device after NVIDIA's H200: its multiprocessors, compute capability and
+    /// [costs](CostModel::h200), 16 GiB (it has 141 GB), and CUDA's queue limit of 1,021.
+    pub fn h200() -> Self {
         SimOptions {
             name: "simulated device (H200 cost model)".into(),
+            hardware: Hardware {
+                compute_capability: (9, 0),
+                multiprocessors: 132,
+                threads_each: 2_048,
+                copy_engines: 3,
+            },
             schedule: Schedule::Eager,
             total_memory: 16 << 30,
             queue_limit: 1_021,
@@ -36,6 +72,22 @@ impl SimOptions {
             faults: Vec::new(),
             stall_limit: None,
             simulator_to: None,
+        }
+    }
+
+    /// An eager device after NVIDIA's T4: 40 multiprocessors, compute capability 7.5, 16 GiB, its
+    /// [costs](CostModel::t4), and CUDA's queue limit of 1,021.
+    pub fn t4() -> Self {
+        SimOptions {
+            name: "simulated device (T4 cost model)".into(),
+            hardware: Hardware {
+                compute_capability: (7, 5),
+                multiprocessors: 40,
+                threads_each: 1_024,
+                copy_engines: 3,
+            },
+            cost: CostModel::t4(),
+            ..SimOptions::h200()
         }
     }
 

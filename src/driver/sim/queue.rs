@@ -65,6 +65,8 @@ pub(super) struct Queued {
 
 pub(super) struct Stream {
     pub(super) device: usize,
+    /// Urgency of its kernels: 0 is the least.
+    pub(super) level: usize,
     /// By `seq`, ascending.
     pub(super) queue: VecDeque<Queued>,
     /// Launches, copies and fills not finished, the one being run included.
@@ -85,9 +87,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(device: usize) -> Self {
+    pub(super) fn new(device: usize, level: usize) -> Self {
         Stream {
             device,
+            level,
             queue: VecDeque::new(),
             unfinished: 0,
             running: false,

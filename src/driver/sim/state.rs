@@ -16,7 +16,7 @@ use super::options::SimOptions;
 pub(super) use super::queue::{Event, Item, Recording};
 use super::queue::{Queued, Stream};
 use super::schedule::{Next, Ready, Schedule, Turn};
-use super::timeline::{Engines, Share, SimEngine};
+use super::timeline::{Takes, Timeline};
 use super::work::{Failure, Work};
 
 /// Executed operations that [`Simulator::timeline`](super::Simulator::timeline) remembers.
@@ -30,9 +30,7 @@ pub(super) struct Facts {
     pub(super) kind: SimOpKind,
     pub(super) name: &'static str,
     pub(super) bytes: u64,
-    pub(super) engine: SimEngine,
-    pub(super) share: Share,
-    pub(super) duration: u64,
+    pub(super) takes: Takes,
     /// It does not begin before this is open.
     pub(super) gate: Option<u64>,
 }
@@ -48,7 +46,6 @@ pub(super) struct Pending {
 
 pub(super) struct Device {
     pub(super) memory: DeviceMemory,
-    engines: Engines,
     /// The sticky error that ended it.
     pub(super) failed: Option<u32>,
 }
@@ -91,6 +88,7 @@ pub(super) struct Started {
 
 pub(super) struct State {
     pub(super) devices: Vec<Device>,
+    timeline: Timeline,
     pub(super) streams: HashMap<u64, Stream>,
     pub(super) events: HashMap<u64, Event>,
     pub(super) modules: Modules,
@@ -139,13 +137,10 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(options: &SimOptions) -> Self {
-        let device = Device {
-            memory: DeviceMemory::new(0, options.total_memory),
-            engines: Engines::new(options.cost.concurrent_kernels),
-            failed: None,
-        };
+        let device = Device { memory: DeviceMemory::new(0, options.total_memory), failed: None };
         State {
             devices: vec![device],
+            timeline: Timeline::new(1, &options.cost, options.hardware.threads()),
             streams: HashMap::new(),
             events: HashMap::new(),
             modules: Modules::default(),
@@ -183,9 +178,9 @@ impl State {
         self.last_number
     }
 
-    pub(super) fn add_stream(&mut self, device: usize) -> u64 {
+    pub(super) fn add_stream(&mut self, device: usize, level: usize) -> u64 {
         let id = self.number();
-        self.streams.insert(id, Stream::new(device));
+        self.streams.insert(id, Stream::new(device, level));
         id
     }
 
@@ -350,7 +345,7 @@ impl State {
             }
             Some(Effect::Slow(ns)) => {
                 self.faults.note(Injected::Slow { id: seq, kind, ns });
-                pending.facts.duration = pending.facts.duration.saturating_add(ns);
+                pending.facts.takes = pending.facts.takes.longer(ns);
             }
             Some(Effect::Endless) => {
                 self.faults.note(Injected::NeverFinishes { id: seq, kind });
@@ -381,14 +376,14 @@ impl State {
         let on = stream.device;
         match outcome {
             Ok(()) => {
-                let Facts { kind, name, bytes, engine, share, duration, .. } = facts;
-                let engines = &mut self.devices[on].engines;
-                engines.forget_before(floor);
-                let (start, end) = engines.place(engine, share, stream.end.max(issued), duration);
+                let Facts { kind, name, bytes, takes, .. } = facts;
+                let (level, earliest) = (stream.level, stream.end.max(issued));
+                let (start, end) = self.timeline.place(on, takes, level, earliest, floor);
                 stream.end = end;
                 if self.spans.len() == SPANS_KEPT {
                     self.spans.pop_front();
                 }
+                let engine = takes.engine();
                 let span = SimSpan { id: seq, stream: id, kind, name, bytes, engine, start, end };
                 self.spans.push_back(span);
                 self.look_at_head(id);

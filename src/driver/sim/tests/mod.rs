@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::bytes::POISON;
-use super::{Schedule, SimEngine, SimOptions, Simulator, Violation, open};
+use super::{CostModel, Schedule, SimEngine, SimOptions, Simulator, Violation, open};
 use crate::driver::{
     DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost, Launch,
     MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{SimEngine, code, eager, stepped};
+use super::{CostModel, Schedule, SimEngine, SimOptions, bench, code, eager, stepped};
 use crate::driver::{KernelCost, TwinJob};
 
 #[test]
@@ -110,4 +110,64 @@ fn an_operation_never_starts_before_its_call() {
     b.sim.step_stream(s.raw());
     let starts: Vec<_> = b.sim.timeline().iter().map(|s| s.start).collect();
     assert_eq!(starts, [6_000, 3_000]);
+}
+
+/// Two copies each way, all four called at once.
+#[test]
+fn copies_both_ways_share_the_link() {
+    const BYTES: usize = 1 << 20;
+    let mut cost = CostModel::h200();
+    (cost.copy_call_ns, cost.copy_latency_ns) = (0, 0);
+    let b = bench(SimOptions::new().schedule(Schedule::Stepped).cost(cost));
+    let streams: Vec<_> = (0..4).map(|_| b.stream()).collect();
+    let host = b.driver.host_alloc(BYTES).unwrap();
+    for (i, s) in streams.iter().enumerate() {
+        let ptr = b.alloc(BYTES, s);
+        match i % 2 {
+            0 => b.up(ptr, host, BYTES, s),
+            _ => b.down(host, ptr, BYTES, s),
+        }
+    }
+    b.sim.run_all();
+    let ends: Vec<_> = b.sim.timeline().iter().map(|s| s.end).collect();
+    // The first at 55.4 GB/s; the second at 39.4 beside it, then 55.1; the third at 39.7 beside
+    // that, then 55.4; the fourth at 39.4 beside that. 4 MiB at 94.8 GB/s would be 44,243.
+    assert_eq!(ends, [18_928, 24_424, 39_413, 47_726]);
+}
+
+#[test]
+fn a_stream_of_high_priority_goes_first_at_the_next_end_of_a_block() {
+    let mut cost = CostModel::h200();
+    cost.launch_call_ns = 0;
+    let b = bench(SimOptions::new().schedule(Schedule::Stepped).cost(cost));
+    let (bulk, also, urgent) = (b.stream(), b.stream(), b.driver.stream_create(-1_000).unwrap());
+    let twin = || -> TwinJob { Box::new(|_| Ok(())) };
+    let launch = |ns, blocks, stream: &_| {
+        b.try_launch(&[], KernelCost::Nanoseconds(ns), blocks, stream, Some(&twin)).unwrap();
+    };
+    let device = 132 * 8; // blocks of 256 threads that it holds
+    launch(100_000, 10 * device, &bulk);
+    launch(100_000, 10 * device, &also);
+    launch(1_000, device, &urgent);
+    b.sim.run_all();
+    let ptr = b.alloc(4, &urgent);
+    b.up(ptr, b.driver.host_alloc(4).unwrap(), 4, &urgent); // the host's clock goes on
+    launch(1_000, device, &urgent);
+    launch(100_000, 10 * device, &bulk);
+    b.sim.run_all();
+    let spans = b.sim.timeline();
+    let kernels = spans.iter().filter(|span| span.engine == SimEngine::Compute);
+    let times: Vec<_> = kernels.map(|span| (span.start, span.end)).collect();
+    assert_eq!(
+        times,
+        [
+            (0, 100_000),
+            (100_000, 200_000),
+            (0, 1_000),
+            // Called at 1,300 and behind a copy: waves end every 10,000.
+            (10_000, 11_000),
+            // After what the two took.
+            (202_000, 302_000),
+        ]
+    );
 }
