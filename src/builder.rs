@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::device::{Backend, Device, DeviceOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
-use crate::driver::sim::{self, SimOptions};
+use crate::driver::sim::{self, SimMachine, SimOptions};
 use crate::driver::{DeviceInfo, Watch, Watched};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
@@ -43,6 +43,7 @@ pub struct DeviceBuilder {
 enum Target {
     Cuda(usize),
     Simulated(Box<SimOptions>),
+    SimulatedOn(SimMachine, usize),
 }
 
 impl Device {
@@ -126,6 +127,13 @@ impl DeviceBuilder {
     /// A simulated device with these options.
     pub fn simulated_with(mut self, options: SimOptions) -> Self {
         self.target = Some(Target::Simulated(Box::new(options)));
+        self
+    }
+
+    /// Device `ordinal` of a simulated machine instead of what `HEADWATER_DEVICE` says. Where it has
+    /// no such device, that is a [`BadSetting`](Error::BadSetting) when it is opened.
+    pub fn simulated_on(mut self, machine: &SimMachine, ordinal: usize) -> Self {
+        self.target = Some(Target::SimulatedOn(machine.clone(), ordinal));
         self
     }
 
@@ -243,7 +251,7 @@ impl DeviceBuilder {
             Some(target) => target,
             None => target_from_env()?,
         };
-        let simulated = matches!(target, Target::Simulated(_));
+        let simulated = !matches!(target, Target::Cuda(_));
         if let Some(nth) = self.watch.lose_wait
             && !simulated
         {
@@ -278,6 +286,14 @@ impl DeviceBuilder {
             Target::Cuda(ordinal) => open_cuda(ordinal)?,
             Target::Simulated(options) => {
                 let (driver, simulator) = sim::open(*options);
+                Backend { driver, watched: None, simulator: Some(simulator) }
+            }
+            Target::SimulatedOn(machine, ordinal) => {
+                let Some((driver, simulator)) = machine.open(ordinal) else {
+                    let given = ordinal.to_string();
+                    let allowed = "an ordinal below the number of the machine's devices";
+                    return Err(Error::BadSetting { name: "simulated_on", given, allowed });
+                };
                 Backend { driver, watched: None, simulator: Some(simulator) }
             }
         };

@@ -39,7 +39,24 @@
 //! [`Fault`]. A test that passed has no [`violations`](Simulator::violations).
 
 pub use crate::driver::sim::{
-    CostModel, Fault, Injected, Schedule, SimEngine, SimOp, SimOpKind, SimOptions, SimSpan,
-    Simulator, Stuck, StuckStream, Violation, WaitsFor,
+    CostModel, Fault, Injected, Schedule, SimEngine, SimMachine, SimOp, SimOpKind, SimOptions,
+    SimSpan, Simulator, Stuck, StuckStream, Violation, WaitsFor,
 };
+use crate::error::{Error, Result};
+
+impl SimMachine {
+    /// A machine of 1 to 1,024 devices with these options. None is open yet; a fault of the options
+    /// is the machine's, and counts the calls of all devices.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadSetting`] for another number of devices.
+    pub fn new(devices: usize, options: SimOptions) -> Result<SimMachine> {
+        if !(1..=SimMachine::MOST_DEVICES).contains(&devices) {
+            let given = devices.to_string();
+            return Err(Error::BadSetting { name: "devices", given, allowed: "1 to 1024" });
+        }
+        Ok(SimMachine::with(devices, options))
+    }
+}
 pub use crate::driver::{DevicePtr, DriverCall};

@@ -41,6 +41,7 @@ calls! {
     CopyH2D = "cuMemcpyHtoDAsync",
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",
+    CopyPeer = "cuMemcpyPeerAsync",
     Fill = "cuMemsetAsync",
     ModuleLoad = "cuModuleLoadData",
     ModuleUnload = "cuModuleUnload",

@@ -14,8 +14,9 @@
 //! - A stream takes at least 1,000 pending launches, copies, fills and timed records before a call
 //!   may block.
 //! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included.
-//! - Handles are given to the driver that made them. The one exception: on CUDA, a stream can wait
-//!   for an event of another CUDA device.
+//! - Handles are given to the driver that made them. The exceptions: a stream can wait for an event
+//!   of another device, and memory of another device can be copied; of another CUDA device on CUDA,
+//!   of another device of the same machine on simulated ones.
 //! - Nothing panics because a library, a symbol, a device or a permission is missing.
 #![cfg_attr(
     not(feature = "cuda"),
@@ -96,6 +97,21 @@ handles! {
     ModuleHandle
     /// A `CUfunction`; lives as long as its module.
     FunctionHandle
+}
+
+/// The context of a device, to say on which device memory is. It is there for as long as the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ContextHandle(u64);
+
+impl ContextHandle {
+    pub(in crate::driver) fn new(raw: u64) -> Self {
+        ContextHandle(raw)
+    }
+
+    /// The driver's own value: a `CUcontext` on CUDA.
+    pub(in crate::driver) fn raw(self) -> u64 {
+        self.0
+    }
 }
 
 /// What a device says of itself.
@@ -326,6 +342,24 @@ pub(crate) trait Driver: Send + Sync + 'static {
         &self,
         dst: DevicePtr,
         src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()>;
+    /// This device's context, for [`Driver::copy_peer`] by any driver of the same kind.
+    #[allow(dead_code, reason = "copies between devices are not offered yet")]
+    fn context(&self) -> ContextHandle;
+    /// `cuMemcpyPeerAsync`: from memory of the one device to memory of the other, in the order of a
+    /// stream of this driver. The devices need not reach each other. The ranges do not overlap.
+    ///
+    /// # Safety
+    /// As [`Driver::copy_h2d`]; each pointer is to memory of the device whose context is beside it.
+    #[allow(dead_code, reason = "copies between devices are not offered yet")]
+    unsafe fn copy_peer(
+        &self,
+        dst: DevicePtr,
+        dst_context: ContextHandle,
+        src: DevicePtr,
+        src_context: ContextHandle,
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;

@@ -20,8 +20,8 @@ use super::counted::{Counters, DriverCalls, one};
 use super::races::{Checker, Race, TakeBack};
 use super::step::{LoggedStep, Step, Touched};
 use super::{
-    DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult, EventHandle, Fact, Fill,
-    FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
+    EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -385,6 +385,28 @@ impl Driver for Watched {
         let made = unsafe { self.inner.copy_d2d(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
         self.work(&made, (DriverCall::CopyD2D, "copy_d2d"), stream, touched);
+        made
+    }
+
+    fn context(&self) -> ContextHandle {
+        self.inner.context()
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        dst: DevicePtr,
+        dst_context: ContextHandle,
+        src: DevicePtr,
+        src_context: ContextHandle,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
+        one(&self.counters.copies);
+        // SAFETY: as said at the impl.
+        let made =
+            unsafe { self.inner.copy_peer(dst, dst_context, src, src_context, bytes, stream) };
+        let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
+        self.work(&made, (DriverCall::CopyPeer, "copy_peer"), stream, touched);
         made
     }
 

@@ -20,6 +20,7 @@ mod host_memory;
 mod kernels;
 mod layers;
 mod lost;
+mod many_devices;
 mod operations;
 mod oracle;
 mod order;

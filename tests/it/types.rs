@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use headwater::sim::{
-    CostModel, DriverCall, Fault, Injected, SimOp, SimOptions, SimSpan, Simulator, Violation,
+    CostModel, DriverCall, Fault, Injected, SimMachine, SimOp, SimOptions, SimSpan, Simulator,
+    Violation,
 };
 use headwater::testing::{Cause, Failure, Gate};
 use headwater::*;
@@ -30,6 +31,7 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<DriverError>();
     owned::<Simulator>();
     owned::<SimOptions>();
+    owned::<SimMachine>();
     owned::<CostModel>();
     owned::<SimOp>();
     owned::<SimSpan>();
@@ -77,6 +79,7 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     handle::<Stream>();
     handle::<Event>();
     handle::<Simulator>();
+    handle::<SimMachine>();
     // `DeviceBuffer`, `HostBuffer` and `Completion` are not `Clone`: this would be ambiguous.
     trait Ambiguous<A> {
         fn check() {}

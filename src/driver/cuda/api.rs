@@ -112,6 +112,10 @@ api! {
     cuMemcpyDtoDAsync = cuMemcpyDtoDAsync_v2(
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream
     );
+    cuMemcpyPeerAsync = cuMemcpyPeerAsync(
+        dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext,
+        bytes: usize, stream: CUstream
+    );
     cuMemsetD8Async = cuMemsetD8Async(
         dst: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream
     );

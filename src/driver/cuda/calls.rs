@@ -9,15 +9,15 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUevent, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUstream};
 
 use super::Cuda;
 use super::api::Api;
 use super::context::{ENQUEUE, RARE};
 use super::module;
 use crate::driver::{
-    DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill, FunctionHandle,
-    Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill,
+    FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
@@ -39,6 +39,10 @@ fn module(handle: &ModuleHandle) -> CUmodule {
 }
 
 fn function(handle: &FunctionHandle) -> CUfunction {
+    ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+fn context(handle: ContextHandle) -> CUcontext {
     ptr::with_exposed_provenance_mut(handle.raw() as usize)
 }
 
@@ -206,6 +210,28 @@ impl Driver for Cuda {
         let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on)) }
+    }
+
+    fn context(&self) -> ContextHandle {
+        ContextHandle::new(to_raw(self.context.raw()))
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        dst: DevicePtr,
+        dst_context: ContextHandle,
+        src: DevicePtr,
+        src_context: ContextHandle,
+        bytes: usize,
+        on: &StreamHandle,
+    ) -> DriverResult<()> {
+        let _current = self.context.enter(ENQUEUE)?;
+        let (dst_context, src_context) = (context(dst_context), context(src_context));
+        // SAFETY: the caller answers for both ranges; the stream's handle is alive, and so are
+        // contexts, which are never released.
+        unsafe {
+            self.api().cuMemcpyPeerAsync(dst.0, dst_context, src.0, src_context, bytes, stream(on))
+        }
     }
 
     unsafe fn fill(&self, fill: Fill, on: &StreamHandle) -> DriverResult<()> {

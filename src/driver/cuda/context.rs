@@ -67,6 +67,11 @@ impl Context {
         self.device
     }
 
+    /// The context itself: alive for as long as the process.
+    pub(super) fn raw(&self) -> CUcontext {
+        self.raw
+    }
+
     /// Sees to it that a call gets what it `wants` for as long as the guard lives.
     ///
     /// Asks the driver for the current context instead of remembering it per thread: other code

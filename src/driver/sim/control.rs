@@ -1,6 +1,7 @@
 //! The handle by which a test drives and watches the simulated device.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use super::fault::{Fault, Injected, assert_sticky};
@@ -21,6 +22,8 @@ pub enum SimOpKind {
     CopyD2H,
     /// A copy within the device.
     CopyD2D,
+    /// A copy from one device to another.
+    CopyPeer,
     /// A fill.
     Fill,
     /// A kernel launch, for which its twin runs.
@@ -33,6 +36,8 @@ pub enum SimOpKind {
 pub struct SimOp {
     /// Names the operation on this machine. Grows in the order enqueued.
     pub id: u64,
+    /// Its device, by its ordinal on the machine.
+    pub device: usize,
     /// Its stream, as [`Stream::as_raw`](crate::Stream::as_raw) has it.
     pub stream: u64,
     /// What it does.
@@ -51,6 +56,8 @@ pub struct SimOp {
 pub struct SimSpan {
     /// As [`SimOp::id`].
     pub id: u64,
+    /// As [`SimOp::device`].
+    pub device: usize,
     /// As [`SimOp::stream`].
     pub stream: u64,
     /// What it did.
@@ -130,19 +137,35 @@ pub enum Violation {
     },
 }
 
-/// Drives and watches a simulated device. Clones are the same handle; none keeps the device
-/// working after its last user has gone.
+/// Drives and watches a simulated device and the machine that it is of. Clones are the same handle;
+/// none keeps the device working after its last user has gone.
+///
+/// Operations, time, faults, violations and page-locked memory are the machine's: with several
+/// devices ([`SimMachine`](super::SimMachine)) it does not matter whose handle is asked. What is a
+/// device's own, such as its streams and its failure, is that of the device whose handle it is, and of
+/// all of them by the handle of [`SimMachine::simulator`](super::SimMachine::simulator).
 ///
 /// Methods that say that they *block* wait for the device's executor thread, not for virtual time.
 /// Called by a twin, which runs on that thread, they return at once without having done anything.
 #[derive(Clone)]
 pub struct Simulator {
     pub(super) machine: Arc<Machine>,
+    /// `None`: all of the machine's.
+    device: Option<usize>,
 }
 
 impl Simulator {
-    pub(super) fn new(machine: Arc<Machine>) -> Self {
-        Simulator { machine }
+    pub(super) fn new(machine: Arc<Machine>, device: Option<usize>) -> Self {
+        Simulator { machine, device }
+    }
+
+    /// Ordinal of the device whose handle it is; `None` where it is the machine's.
+    pub fn device(&self) -> Option<usize> {
+        self.device
+    }
+
+    fn devices(&self) -> Range<usize> {
+        self.device.map_or(0..self.machine.devices(), |device| device..device + 1)
     }
 
     /// Launches, copies and fills that have not begun, in the order enqueued.
@@ -257,10 +280,10 @@ impl Simulator {
         self.machine.lock().blocked_calls
     }
 
-    /// Bytes of device memory allocated, in units of 256. A free counts when its stream comes to
+    /// Bytes of this device's memory allocated, in units of 256. A free counts when its stream comes to
     /// it.
     pub fn live_device_bytes(&self) -> u64 {
-        self.machine.lock().devices.iter().map(|device| device.memory.live()).sum()
+        self.machine.lock().devices[self.devices()].iter().map(|one| one.memory.live()).sum()
     }
 
     /// Bytes of page-locked memory allocated.
@@ -268,20 +291,22 @@ impl Simulator {
         self.machine.lock().pinned.live()
     }
 
-    /// Streams not destroyed. Like everything alive on a device that failed they stay so: no call
+    /// Streams of this device not destroyed. Like everything alive on a device that failed they stay so: no call
     /// destroys anything there.
     pub fn live_streams(&self) -> usize {
-        self.machine.lock().live_streams()
+        self.machine.lock().live_streams(&self.devices())
     }
 
-    /// Events not destroyed; on a failed device as [`Simulator::live_streams`].
+    /// Events of this device not destroyed; on a failed device as [`Simulator::live_streams`].
     pub fn live_events(&self) -> usize {
-        self.machine.lock().events.len()
+        let devices = self.devices();
+        let state = self.machine.lock();
+        state.events.values().filter(|event| devices.contains(&event.device)).count()
     }
 
-    /// Modules not unloaded; on a failed device as [`Simulator::live_streams`].
+    /// Modules of this device not unloaded; on a failed device as [`Simulator::live_streams`].
     pub fn live_modules(&self) -> usize {
-        self.machine.lock().modules.live()
+        self.machine.lock().devices[self.devices()].iter().map(|one| one.modules.live()).sum()
     }
 
     /// Calls of the driver made so far, whatever they answered. A fault of
@@ -309,8 +334,11 @@ impl Simulator {
         self.machine.lock().faults.injected().to_vec()
     }
 
-    /// The device fails here and now, as if a kernel had faulted: every later call answers `code`,
+    /// This device fails here and now, as if a kernel had faulted: every later call answers `code`,
     /// and what is pending never runs. One that failed before keeps its first error.
+    ///
+    /// Other devices of the machine go on. What waits on one of them for an event that this one has
+    /// not come to waits for ever: no device takes a wait back.
     ///
     /// # Panics
     ///
@@ -318,7 +346,9 @@ impl Simulator {
     #[track_caller]
     pub fn fail(&self, code: u32) {
         assert_sticky(code);
-        self.machine.fail(self.machine.lock(), 0, code);
+        for device in self.devices() {
+            self.machine.fail(self.machine.lock(), device, code);
+        }
     }
 
     fn run_one(&self, wanted: impl Fn(&SimOp) -> bool) -> Option<SimOp> {
@@ -367,6 +397,7 @@ impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.machine.lock();
         f.debug_struct("Simulator")
+            .field("device", &self.device)
             .field("schedule", &state.schedule)
             .field("pending", &state.ops().count())
             .field("host_now", &state.host_now)

@@ -6,67 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::Pinned;
-use super::compute::{Kernel, LEVELS};
-use super::control::{SimOpKind, Simulator, Violation};
+use super::compute::Kernel;
+use super::control::{SimOpKind, Violation};
 use super::cost::CostModel;
 use super::link::Direction;
-use super::machine::{Entered, INVALID_HANDLE, Machine};
+use super::machine::{Entered, INVALID_HANDLE};
+use super::many::{PRIORITIES, User};
 use super::module::kernels_of;
 use super::options::{Hardware, SimOptions};
 use super::state::{Event, Facts, Item};
 use super::timeline::Takes;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
-    DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult, EventHandle, Fill,
-    FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
+    EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
+const INVALID_CONTEXT: u32 = 201;
 const INVALID_PTX: u32 = 218;
 const NOT_FOUND: u32 = 500;
 const NOT_READY: u32 = 600;
 const NOT_SUPPORTED: u32 = 801;
 
-/// CUDA's priorities: the least urgent and the most, one for each level of urgency.
-const PRIORITIES: (i32, i32) = (0, 1 - LEVELS as i32);
-
-/// A machine with one simulated device, and the handle that drives it.
-///
-/// When the last driver handle goes, what can still run under the schedule runs, the rest is
-/// dropped, and the executor thread ends. Page-locked memory not freed goes with the machine.
-pub(crate) fn open(options: SimOptions) -> (Arc<dyn Driver>, Simulator) {
-    let machine = Machine::new(&options);
-    let hardware = options.hardware;
-    let info = DeviceInfo {
-        name: options.name,
-        ordinal: 0,
-        simulated: true,
-        compute_capability: hardware.compute_capability,
-        total_memory: options.total_memory,
-        copy_engines: hardware.copy_engines,
-        concurrent_kernels: true,
-        multiprocessors: hardware.multiprocessors,
-        max_block_threads: 1_024,
-        max_grid: [i32::MAX as u32, 65_535, 65_535],
-        max_block: [1_024, 1_024, 64],
-        max_shared_bytes: 49_152,
-        priorities: Some(PRIORITIES),
-        peers: Vec::new(),
-        hardware_queues: 32,
-        driver_version: 0,
-    };
-    let simulator = Simulator::new(Arc::clone(&machine));
-    if let Some(to) = options.simulator_to {
-        let _ = to.send(simulator.clone());
-    }
-    let (cost, queue_limit) = (options.cost, options.queue_limit);
-    (Arc::new(SimDriver { machine, device: 0, info, hardware, cost, queue_limit }), simulator)
-}
-
 /// One device of a simulated machine.
-struct SimDriver {
-    machine: Arc<Machine>,
-    /// Index among the machine's devices.
-    device: usize,
+pub(super) struct SimDriver {
+    user: User,
+    /// Its `ordinal` is the index among the machine's devices.
     info: DeviceInfo,
     hardware: Hardware,
     cost: CostModel,
@@ -74,8 +39,17 @@ struct SimDriver {
 }
 
 impl SimDriver {
+    pub(super) fn new(user: User, options: &SimOptions, info: DeviceInfo) -> Self {
+        let SimOptions { hardware, queue_limit, .. } = *options;
+        SimDriver { user, info, hardware, cost: options.cost.clone(), queue_limit }
+    }
+
+    fn device(&self) -> usize {
+        self.info.ordinal
+    }
+
     fn enter(&self, call: DriverCall) -> DriverResult<Entered<'_>> {
-        self.machine.enter(self.device, call)
+        self.user.machine.enter(self.device(), call)
     }
 
     /// Enqueues work; what is given back on an error is dropped without the lock.
@@ -120,17 +94,11 @@ fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
         SimOpKind::CopyH2D => ("copy_h2d", Takes::Host(Direction::Up, cost.h2d(bytes))),
         SimOpKind::CopyD2H => ("copy_d2h", Takes::Host(Direction::Down, cost.d2h(bytes))),
         SimOpKind::CopyD2D => ("copy_d2d", Takes::Within(cost.d2d(bytes))),
-        SimOpKind::Fill | SimOpKind::Kernel => ("fill", Takes::Within(cost.fill(bytes))),
+        SimOpKind::Fill | SimOpKind::Kernel | SimOpKind::CopyPeer => {
+            ("fill", Takes::Within(cost.fill(bytes)))
+        }
     };
     Facts { kind, name, bytes, takes, gate: None }
-}
-
-impl Drop for SimDriver {
-    fn drop(&mut self) {
-        let mut state = self.machine.lock();
-        state.drivers -= 1;
-        self.machine.release(state);
-    }
 }
 
 #[allow(unsafe_code)] // the contract's unsafe methods; nothing unsafe is done in here
@@ -144,13 +112,13 @@ impl Driver for SimDriver {
         let mut entered = self.enter(DriverCall::StreamCreate)?;
         let (least, most) = PRIORITIES;
         let level = least.abs_diff(priority.clamp(most, least)) as usize;
-        let stream = StreamHandle::new(entered.state.add_stream(self.device, level));
+        let stream = StreamHandle::new(entered.state.add_stream(self.device(), level));
         entered.done(stream)
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::StreamDestroy)?;
-        match entered.state.destroy_stream(stream.raw(), self.device) {
+        match entered.state.destroy_stream(stream.raw(), self.device()) {
             true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
         }
@@ -172,16 +140,17 @@ impl Driver for SimDriver {
     fn event_create(&self, timed: bool) -> DriverResult<EventHandle> {
         let mut entered = self.enter(DriverCall::EventCreate)?;
         let id = entered.state.number();
-        entered.state.events.insert(id, Event { timed, latest: None });
+        entered.state.events.insert(id, Event { device: self.device(), timed, latest: None });
         entered.done(EventHandle::new(id))
     }
 
     fn event_destroy(&self, event: EventHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::EventDestroy)?;
-        match entered.state.events.remove(&event.raw()) {
-            Some(_) => entered.done(()),
-            None => Err(entered.error(INVALID_HANDLE)),
+        if entered.state.event(event.raw(), self.device()).is_none() {
+            return Err(entered.error(INVALID_HANDLE));
         }
+        entered.state.events.remove(&event.raw());
+        entered.done(())
     }
 
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
@@ -189,8 +158,10 @@ impl Driver for SimDriver {
         entered.stream(stream.raw())?;
         let recording = entered.state.new_recording(stream.raw());
         match entered.state.events.get_mut(&event.raw()) {
-            Some(event) => event.latest = Some(Arc::clone(&recording)),
-            None => return Err(entered.error(INVALID_HANDLE)),
+            Some(event) if event.device == self.device() => {
+                event.latest = Some(Arc::clone(&recording));
+            }
+            _ => return Err(entered.error(INVALID_HANDLE)),
         }
         entered.enqueue_control(stream.raw(), Item::Record(recording))
     }
@@ -198,7 +169,7 @@ impl Driver for SimDriver {
     /// Moves the host's virtual clock to the recording's time if that was reached.
     fn event_query(&self, event: &EventHandle) -> DriverResult<bool> {
         let answer = self.enter(DriverCall::EventQuery).and_then(|mut entered| {
-            let Some(event) = entered.state.events.get(&event.raw()) else {
+            let Some(event) = entered.state.event(event.raw(), self.device()) else {
                 return Err(entered.error(INVALID_HANDLE));
             };
             let Some(recording) = event.latest.clone() else {
@@ -232,7 +203,7 @@ impl Driver for SimDriver {
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
         let entered = self.enter(DriverCall::EventElapsed)?;
         let time = |event: &EventHandle| {
-            let event = entered.state.events.get(&event.raw()).filter(|event| event.timed);
+            let event = entered.state.event(event.raw(), self.device()).filter(|event| event.timed);
             let recording = event.and_then(|event| event.latest.as_ref());
             let recording = recording.ok_or_else(|| entered.error(INVALID_HANDLE))?;
             recording.reached().ok_or_else(|| entered.error(NOT_READY))
@@ -247,9 +218,9 @@ impl Driver for SimDriver {
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
-        let memory = &mut entered.state.devices[self.device].memory;
+        let memory = &mut entered.state.devices[self.device()].memory;
         let Some((ptr, allocation)) = memory.alloc(bytes) else {
-            entered.state.need_frees(self.device);
+            entered.state.need_frees(self.device());
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
         entered.enqueue_control(stream.raw(), Item::Alloc { ptr, allocation })?;
@@ -259,7 +230,7 @@ impl Driver for SimDriver {
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::Free)?;
         entered.stream(stream.raw())?;
-        if !entered.state.devices[self.device].memory.begin_free(ptr) {
+        if !entered.state.devices[self.device()].memory.begin_free(ptr) {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
         entered.enqueue_control(stream.raw(), Item::Free(ptr))
@@ -267,7 +238,7 @@ impl Driver for SimDriver {
 
     fn memory_free(&self) -> DriverResult<u64> {
         let entered = self.enter(DriverCall::MemoryFree)?;
-        let free = entered.state.devices[self.device].memory.free_bytes();
+        let free = entered.state.devices[self.device()].memory.free_bytes();
         entered.done(free)
     }
 
@@ -346,6 +317,47 @@ impl Driver for SimDriver {
         self.submit(entered, stream, work, copy_facts(SimOpKind::CopyD2D, bytes, &self.cost))
     }
 
+    fn context(&self) -> ContextHandle {
+        self.user.machine.context(self.device())
+    }
+
+    /// Refused where one of the devices has failed.
+    unsafe fn copy_peer(
+        &self,
+        dst: DevicePtr,
+        dst_context: ContextHandle,
+        src: DevicePtr,
+        src_context: ContextHandle,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::CopyPeer)?;
+        let device_of = |context| {
+            let device = self.user.machine.device_of(context);
+            device.filter(|&device| entered.state.devices[device].failed.is_none())
+        };
+        let (Some(from), Some(to)) = (device_of(src_context), device_of(dst_context)) else {
+            return Err(entered.error(INVALID_CONTEXT));
+        };
+        if dst.0.abs_diff(src.0) < bytes as u64 {
+            entered.state.report(Violation::OverlappingCopy { src, dst });
+        }
+        let work = match bytes {
+            0 => Work::Nothing,
+            bytes => Work::CopyPeer { dst: (to, dst), src: (from, src), bytes },
+        };
+        let (count, cost) = (bytes as u64, &self.cost);
+        let takes = if from == to {
+            Takes::Within(cost.d2d(count))
+        } else if self.hardware.peer_links {
+            Takes::Peer { from, to, ns: cost.peer(count) }
+        } else {
+            Takes::PeerThroughHost { from, to, transfer: cost.peer_through_host(count) }
+        };
+        let (kind, name) = (SimOpKind::CopyPeer, "copy_peer");
+        self.submit(entered, stream, work, Facts { kind, name, bytes: count, takes, gate: None })
+    }
+
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
         let entered = self.enter(DriverCall::Fill)?;
         let unit = usize::from(fill.unit);
@@ -370,13 +382,13 @@ impl Driver for SimDriver {
             return Err(entered.error(INVALID_PTX).into());
         };
         let id = entered.state.number();
-        entered.state.modules.load(id, kernels);
+        entered.state.devices[self.device()].modules.load(id, kernels);
         Ok(entered.done(ModuleHandle::new(id))?)
     }
 
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::ModuleUnload)?;
-        match entered.state.modules.unload(module.raw()) {
+        match entered.state.devices[self.device()].modules.unload(module.raw()) {
             true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
         }
@@ -386,7 +398,7 @@ impl Driver for SimDriver {
         let mut entered = self.enter(DriverCall::ModuleFunction)?;
         let fresh = entered.state.number();
         let name = name.to_str().map_err(|_| entered.error(NOT_FOUND))?;
-        match entered.state.modules.function(module.raw(), name, fresh) {
+        match entered.state.devices[self.device()].modules.function(module.raw(), name, fresh) {
             Some(Some(function)) => entered.done(FunctionHandle::new(function)),
             Some(None) => Err(entered.error(NOT_FOUND)),
             None => Err(entered.error(INVALID_HANDLE)),
@@ -396,7 +408,7 @@ impl Driver for SimDriver {
     unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::Launch)?;
         entered.stream(stream.raw())?;
-        if !entered.state.modules.has_function(launch.function.raw()) {
+        if !entered.state.devices[self.device()].modules.has_function(launch.function.raw()) {
             return Err(entered.error(INVALID_HANDLE));
         }
         if !self.accepts(launch) {

@@ -45,7 +45,7 @@ fn run(machine: &Machine, executing: &mut Executing) {
             Some(Next::Work(stream)) => execute(machine, state, stream, executing),
             None => {
                 machine.changed();
-                if state.drivers == 0 {
+                if state.users == 0 {
                     return;
                 }
                 state = machine.park(state);
@@ -79,7 +79,7 @@ fn execute<'a>(
     let failure = |(code, _)| Failure { code, violation: None };
     let prepared = match strike {
         Some(strike @ (_, false)) => Err((failure(strike), work)),
-        _ => work.prepare(name, &state.devices[device].memory),
+        _ => work.prepare(name, device, &state.devices),
     };
     let outcome = match prepared {
         Ok(prepared) => {

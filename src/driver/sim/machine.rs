@@ -8,6 +8,7 @@
 //! the call waits for it, with the lock given back, before it does anything itself. What it enqueues
 //! is for later turns. A twin's calls have none: they would wait for themselves.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -19,13 +20,18 @@ use super::queue::Recording;
 use super::schedule::Next;
 use super::state::{Facts, Garbage, Item, State};
 use super::stuck::Stuck;
-use crate::driver::{DriverCall, DriverError, DriverResult};
+use crate::driver::{ContextHandle, DriverCall, DriverError, DriverResult};
 
 const NOT_PERMITTED: u32 = 800;
 const OPERATING_SYSTEM: u32 = 304;
 pub(super) const INVALID_HANDLE: u32 = 400;
+/// Numbers kept free for the devices of a machine.
+const CONTEXTS: u64 = 1 << 16;
 
 pub(super) struct Machine {
+    /// Among the machines of this process; not 0.
+    number: u64,
+    devices: usize,
     state: Mutex<State>,
     /// The executor waits on it.
     something_to_run: Condvar,
@@ -36,13 +42,31 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(options: &SimOptions) -> Arc<Self> {
+    pub(super) fn new(devices: usize, options: &SimOptions) -> Arc<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Arc::new(Machine {
-            state: Mutex::new(State::new(options)),
+            number: LAST.fetch_add(1, Relaxed) + 1,
+            devices,
+            state: Mutex::new(State::new(devices, options)),
             something_to_run: Condvar::new(),
             something_changed: Condvar::new(),
             executor: OnceLock::new(),
         })
+    }
+
+    pub(super) fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// What names a device of this machine among all of the process.
+    pub(super) fn context(&self, device: usize) -> ContextHandle {
+        ContextHandle::new(self.number * CONTEXTS + device as u64)
+    }
+
+    /// The device named so, if it is one of this machine.
+    pub(super) fn device_of(&self, context: ContextHandle) -> Option<usize> {
+        let device = usize::try_from(context.raw() % CONTEXTS).ok()?;
+        (context.raw() / CONTEXTS == self.number && device < self.devices).then_some(device)
     }
 
     /// No user code runs under this lock and no invariant spans a panic: poison is passed over.

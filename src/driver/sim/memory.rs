@@ -11,8 +11,9 @@ use std::sync::Arc;
 use super::bytes::{ALIGN, Block, DeviceRange, Pinned, PinnedRange};
 use crate::driver::DevicePtr;
 
-/// First address of device 0; each further device's are 2^40 above.
-const BASE: u64 = 0x7f00_0000_0000;
+/// First address of device 0, above all that processes have on 64-bit machines; each further
+/// device's are 2^40 above.
+const BASE: u64 = 1 << 56;
 const SPACE: u64 = 1 << 40;
 
 /// Why an operation cannot have a range.

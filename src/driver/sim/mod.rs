@@ -17,8 +17,8 @@
 //! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
 //! - `work`, `state`: one operation; streams, events and everything else under the lock;
 //! - `machine`, `executor`: the lock and its waits; the thread;
-//! - `device`: [`Driver`](crate::driver::Driver) on top; `control`: the test's handle;
-//!   `options`.
+//! - `device`: [`Driver`](crate::driver::Driver) on top; `many`: a machine's devices and opening one;
+//!   `control`: the test's handle; `options`.
 
 mod bytes;
 mod compute;
@@ -30,6 +30,7 @@ mod fault;
 mod link;
 mod loss;
 mod machine;
+mod many;
 mod memory;
 mod module;
 mod options;
@@ -47,8 +48,9 @@ mod work;
 
 pub use control::{SimOp, SimOpKind, SimSpan, Simulator, Violation};
 pub use cost::CostModel;
-pub(crate) use device::open;
 pub use fault::{Fault, Injected};
+pub use many::SimMachine;
+pub(crate) use many::open;
 pub use options::SimOptions;
 pub use schedule::Schedule;
 pub use stuck::{Stuck, StuckStream, WaitsFor};

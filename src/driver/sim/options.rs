@@ -16,6 +16,8 @@ pub(super) struct Hardware {
     /// Threads a multiprocessor holds.
     pub(super) threads_each: u32,
     pub(super) copy_engines: u32,
+    /// Devices of one machine reach each other's memory.
+    pub(super) peer_links: bool,
 }
 
 impl Hardware {
@@ -64,6 +66,7 @@ impl SimOptions {
                 multiprocessors: 132,
                 threads_each: 2_048,
                 copy_engines: 3,
+                peer_links: true,
             },
             schedule: Schedule::Eager,
             total_memory: 16 << 30,
@@ -85,6 +88,7 @@ impl SimOptions {
                 multiprocessors: 40,
                 threads_each: 1_024,
                 copy_engines: 3,
+                peer_links: false,
             },
             cost: CostModel::t4(),
             ..SimOptions::h200()
@@ -97,6 +101,14 @@ impl SimOptions {
         self
     }
 
+    /// Whether the devices of a [`SimMachine`](super::SimMachine) reach each other's memory, by a link
+    /// between each two of them. As H200s do and T4s do not. Where they do not, a copy from one to
+    /// another goes over the links of both to the host.
+    pub fn peer_links(mut self, on: bool) -> Self {
+        self.hardware.peer_links = on;
+        self
+    }
+
     /// When operations run. [`Simulator::set_schedule`](super::Simulator::set_schedule) changes it
     /// later.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
@@ -104,7 +116,7 @@ impl SimOptions {
         self
     }
 
-    /// Bytes of device memory. Nominal: the host gives memory only to blocks that are touched.
+    /// Bytes of device memory, of each device. Nominal: the host gives memory only to blocks that are touched.
     pub fn total_memory(mut self, bytes: u64) -> Self {
         self.total_memory = bytes;
         self

@@ -116,6 +116,7 @@ impl Stream {
 }
 
 pub(super) struct Event {
+    pub(super) device: usize,
     pub(super) timed: bool,
     pub(super) latest: Option<Arc<Recording>>,
 }

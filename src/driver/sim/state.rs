@@ -4,6 +4,7 @@
 //! waits for a recording is in `blocked`; a stream whose operation is being run is in neither.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,7 @@ pub(super) struct Pending {
 
 pub(super) struct Device {
     pub(super) memory: DeviceMemory,
+    pub(super) modules: Modules,
     /// The sticky error that ended it.
     pub(super) failed: Option<u32>,
 }
@@ -91,7 +93,6 @@ pub(super) struct State {
     timeline: Timeline,
     pub(super) streams: HashMap<u64, Stream>,
     pub(super) events: HashMap<u64, Event>,
-    pub(super) modules: Modules,
     pub(super) pinned: PinnedMemory,
     pub(super) schedule: Schedule,
     pub(super) ready: Ready,
@@ -126,8 +127,9 @@ pub(super) struct State {
     pub(super) garbage: Garbage,
     /// Last number given to a handle, a recording or an item.
     last_number: u64,
-    /// Driver handles alive. At 0 the executor finishes what can run, and ends.
-    pub(super) drivers: usize,
+    /// Handles of drivers and of the machine alive. At 0 the executor finishes what can run, and
+    /// ends.
+    pub(super) users: usize,
     pub(super) executor_started: bool,
     /// Nothing will run any more.
     pub(super) executor_ended: bool,
@@ -136,14 +138,17 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: &SimOptions) -> Self {
-        let device = Device { memory: DeviceMemory::new(0, options.total_memory), failed: None };
+    pub(super) fn new(devices: usize, options: &SimOptions) -> Self {
+        let device = |ordinal| Device {
+            memory: DeviceMemory::new(ordinal, options.total_memory),
+            modules: Modules::default(),
+            failed: None,
+        };
         State {
-            devices: vec![device],
-            timeline: Timeline::new(1, &options.cost, options.hardware.threads()),
+            devices: (0..devices).map(device).collect(),
+            timeline: Timeline::new(devices, &options.cost, options.hardware.threads()),
             streams: HashMap::new(),
             events: HashMap::new(),
-            modules: Modules::default(),
             pinned: PinnedMemory::default(),
             schedule: options.schedule,
             ready: Ready::default(),
@@ -165,7 +170,7 @@ impl State {
             faults: Faults::new(&options.faults),
             garbage: Garbage::default(),
             last_number: 0,
-            drivers: 1,
+            users: 0,
             executor_started: false,
             executor_ended: false,
             executor_parked: false,
@@ -189,8 +194,15 @@ impl State {
         self.streams.get(&id).filter(|stream| !stream.destroyed && stream.device == device)
     }
 
-    pub(super) fn live_streams(&self) -> usize {
-        self.streams.values().filter(|stream| !stream.destroyed).count()
+    /// An event of this device.
+    pub(super) fn event(&self, id: u64, device: usize) -> Option<&Event> {
+        self.events.get(&id).filter(|event| event.device == device)
+    }
+
+    /// Of these devices.
+    pub(super) fn live_streams(&self, devices: &Range<usize>) -> usize {
+        let live = |stream: &&Stream| !stream.destroyed && devices.contains(&stream.device);
+        self.streams.values().filter(live).count()
     }
 
     /// The handle is gone; what is enqueued still runs. False where there was no such stream.
@@ -284,7 +296,7 @@ impl State {
     pub(super) fn has_something_for_executor(&self) -> bool {
         // Looking is cheap: only where most calls leave nothing to run it is not worth a wake-up.
         !self.schedule.is_lock_step()
-            || self.drivers == 0
+            || self.users == 0
             || !self.garbage.is_empty()
             || self.choose().is_some()
     }
@@ -384,8 +396,17 @@ impl State {
                     self.spans.pop_front();
                 }
                 let engine = takes.engine();
-                let span = SimSpan { id: seq, stream: id, kind, name, bytes, engine, start, end };
-                self.spans.push_back(span);
+                self.spans.push_back(SimSpan {
+                    id: seq,
+                    device: on,
+                    stream: id,
+                    kind,
+                    name,
+                    bytes,
+                    engine,
+                    start,
+                    end,
+                });
                 self.look_at_head(id);
             }
             Err(Failure { code, violation }) => {
@@ -420,6 +441,7 @@ impl State {
     pub(super) fn op(&self, seq: u64, &Pending { stream, facts, .. }: &Pending) -> SimOp {
         SimOp {
             id: seq,
+            device: self.streams.get(&stream).map_or(0, |stream| stream.device),
             stream,
             kind: facts.kind,
             name: facts.name,

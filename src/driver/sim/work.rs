@@ -7,7 +7,8 @@ use super::bytes::{
     ALIGN, DeviceRange, Executing, HostMemoryExhausted, PinnedRange, copy, download, fill, upload,
 };
 use super::control::Violation;
-use super::memory::{DeviceMemory, Missing};
+use super::memory::Missing;
+use super::state::Device;
 use crate::driver::{DevicePtr, Fill, MemAccess, TwinJob, TwinMemory};
 
 pub(super) const ILLEGAL_ADDRESS: u32 = 700;
@@ -28,6 +29,12 @@ pub(super) enum Work {
     Copy {
         dst: DevicePtr,
         src: DevicePtr,
+        bytes: usize,
+    },
+    /// From one device to another.
+    CopyPeer {
+        dst: (usize, DevicePtr),
+        src: (usize, DevicePtr),
         bytes: usize,
     },
     Fill(Fill),
@@ -77,20 +84,23 @@ pub(super) fn fill_extent(fill: &Fill) -> Option<usize> {
 }
 
 impl Work {
-    /// Finds the memory. On failure the work comes back, to be dropped without the lock.
+    /// Finds the memory, on the device that runs it where nothing else is said. On failure the work
+    /// comes back, to be dropped without the lock.
     pub(super) fn prepare(
         self,
         name: &'static str,
-        memory: &DeviceMemory,
+        device: usize,
+        devices: &[Device],
     ) -> Result<Prepared, (Failure, Self)> {
-        let find = |ptr, bytes| {
-            memory.find(ptr, bytes).map_err(|missing| {
+        let find_on = |device: usize, ptr, bytes| {
+            devices[device].memory.find(ptr, bytes).map_err(|missing| {
                 Failure::illegal(match missing {
                     Missing::Dead => Violation::IllegalAddress { name, ptr, bytes },
                     Missing::Early => Violation::UseBeforeAlloc { name, ptr, bytes },
                 })
             })
         };
+        let find = |ptr, bytes| find_on(device, ptr, bytes);
         let live = |range: &PinnedRange| match range.is_freed() {
             true => Err(Failure::illegal(Violation::FreedPinned { name, bytes: range.len() })),
             false => Ok(()),
@@ -107,6 +117,14 @@ impl Work {
             },
             Work::Copy { dst, src, bytes } => {
                 match find(src, bytes).and_then(|src| Ok((find(dst, bytes)?, src))) {
+                    Ok((dst, src)) => Ok(Prepared::Copy { dst, src }),
+                    Err(failure) => Err((failure, Work::Nothing)),
+                }
+            }
+            Work::CopyPeer { dst, src, bytes } => {
+                let found = find_on(src.0, src.1, bytes)
+                    .and_then(|src| Ok((find_on(dst.0, dst.1, bytes)?, src)));
+                match found {
                     Ok((dst, src)) => Ok(Prepared::Copy { dst, src }),
                     Err(failure) => Err((failure, Work::Nothing)),
                 }

@@ -86,6 +86,7 @@ impl Calls {
             DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
             DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
+            DriverCall::CopyPeer => b.try_peer(b, self.y, self.x, 16, stream),
             DriverCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
             DriverCall::ModuleLoad => {
                 driver.module_load(&self.ptx).map(|_| ()).map_err(|e| e.error)

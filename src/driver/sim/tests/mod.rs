@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::bytes::POISON;
-use super::{CostModel, Schedule, SimEngine, SimOptions, Simulator, Violation, open};
+use super::{CostModel, Schedule, SimEngine, SimMachine, SimOptions, Simulator, Violation, open};
 use crate::driver::{
     DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost, Launch,
     MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
@@ -15,6 +15,7 @@ use crate::driver::{
 mod faults;
 mod injected;
 mod lazy;
+mod many;
 mod memory;
 mod order;
 mod program;
@@ -31,7 +32,10 @@ struct Bench {
 }
 
 fn bench(options: SimOptions) -> Bench {
-    let (driver, sim) = open(options);
+    bench_on(open(options))
+}
+
+fn bench_on((driver, sim): (Arc<dyn Driver>, Simulator)) -> Bench {
     let ptx = CString::new(".version 8.0\n.visible .entry kernel(\n)\n{\n}\n").unwrap();
     let module = driver.module_load(&ptx).unwrap();
     let function = driver.module_function(&module, c"kernel").unwrap();
@@ -149,6 +153,20 @@ impl Bench {
 
     fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
         self.try_copy(dst, src, bytes, stream).unwrap();
+    }
+
+    /// From this device to another, on a stream of this one.
+    fn try_peer(
+        &self,
+        to: &Bench,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
+        let (dst_context, src_context) = (to.driver.context(), self.driver.context());
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.copy_peer(dst, dst_context, src, src_context, bytes, stream) }
     }
 
     fn try_launch(
