@@ -35,12 +35,14 @@
 //! (`nanoseconds = …` or `arithmetic = …`), or assert on what is runnable, as above. Between tasks
 //! the times also depend on the host's threads: see [`timeline`](Simulator::timeline).
 //!
+//! Several devices are opened on one [`SimMachine`].
+//!
 //! What a program makes of a driver that refuses, or of a device that fails, is tried with a
 //! [`Fault`]. A test that passed has no [`violations`](Simulator::violations).
 
 pub use crate::driver::sim::{
-    CostModel, Fault, Injected, Schedule, SimEngine, SimMachine, SimOp, SimOpKind, SimOptions,
-    SimSpan, Simulator, Stuck, StuckStream, Violation, WaitsFor,
+    CostModel, Fault, Injected, Pageable, Schedule, SimEngine, SimMachine, SimOp, SimOpKind,
+    SimOptions, SimSpan, Simulator, Stuck, StuckStream, Violation, WaitsFor,
 };
 use crate::error::{Error, Result};
 

@@ -311,11 +311,14 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// device nor the host touches it any more.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()>;
 
-    /// `cuMemcpyHtoDAsync` from page-locked memory.
+    /// `cuMemcpyHtoDAsync`. From page-locked memory, which is what [`Driver::host_alloc`] gives, it is
+    /// enqueued as any operation. From ordinary memory it is left open whether the call waits, and
+    /// whether the copy is done when it returns: the bytes may be read before or long after. A range
+    /// that is page-locked in part is `INVALID_VALUE`.
     ///
     /// # Safety
-    /// Both ranges are live until the copy is done, `src` lies in memory of
-    /// [`Driver::host_alloc`], and every conflicting access is ordered with this operation.
+    /// Both ranges are live until the copy is done, whatever memory they lie in, `src` is
+    /// initialised, and every conflicting access is ordered with this operation.
     unsafe fn copy_h2d(
         &self,
         dst: DevicePtr,
@@ -323,7 +326,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;
-    /// `cuMemcpyDtoHAsync` to page-locked memory.
+    /// `cuMemcpyDtoHAsync`. To page-locked or to ordinary memory, as [`Driver::copy_h2d`] has it: the
+    /// bytes of ordinary memory may be written before the call returns or long after.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`], with the roles exchanged.

@@ -4,11 +4,12 @@
 //!
 //! - *Device bytes* are touched by one thread, by one operation at a time: whoever wants their
 //!   address shows an [`Executing`], of which there is one per machine, on its executor thread.
-//! - *Page-locked bytes* are shared with the host. The executor touches them only on behalf of an
-//!   enqueued copy, whose caller answers for ordering (`Driver::copy_h2d`, `copy_d2h`).
+//! - *Page-locked bytes* are shared with the host, and *ordinary memory* is the host's. The executor
+//!   touches either only on behalf of an enqueued copy, whose caller answers for ordering
+//!   (`Driver::copy_h2d`, `copy_d2h`), and of ordinary memory for its life as well.
 //!
-//! Storage is held by `Arc`: an operation that names bytes keeps them, so that a wrong free makes
-//! a reported error and never a dangling pointer. All bytes are initialised, with [`POISON`].
+//! All other storage is held by `Arc`: an operation that names bytes keeps them, so that a wrong free
+//! makes a reported error and never a dangling pointer. All bytes are initialised, with [`POISON`].
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -168,12 +169,84 @@ impl PinnedRange {
         self.block.freed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     fn pointer(&self) -> NonNull<u8> {
         self.block.bytes.at(self.offset, self.len)
+    }
+}
+
+/// Bytes of ordinary memory, which nobody here owns.
+#[derive(Debug)]
+pub(super) struct Ordinary {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address and a length. Whoever touches the bytes behind it does so under the promise that
+// `Ordinary::new` was given, which names no thread.
+unsafe impl Send for Ordinary {}
+
+impl Ordinary {
+    /// # Safety
+    /// The bytes are live and initialised until the copy that is made of or to them is done, and
+    /// conflicting accesses are ordered with it: what the caller of `Driver::copy_h2d` or `copy_d2h`
+    /// promises.
+    pub(super) unsafe fn new(ptr: NonNull<u8>, len: usize) -> Self {
+        Ordinary { ptr, len }
+    }
+
+    /// The bytes as they are now; `None` where the host has no memory for them.
+    pub(super) fn capture(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.len).ok()?;
+        // SAFETY: `new`'s caller promised that the source is live, initialised and not written until
+        // the copy is done, which is not even enqueued. The room is as long, and another allocation.
+        unsafe {
+            ptr::copy_nonoverlapping(self.ptr.as_ptr(), bytes.as_mut_ptr(), self.len);
+            bytes.set_len(self.len);
+        }
+        Some(bytes)
+    }
+}
+
+/// The host's side of a copy.
+#[derive(Debug)]
+pub(super) enum HostSide {
+    PageLocked(PinnedRange),
+    Ordinary(Ordinary),
+    /// What ordinary memory held at the call. Only ever copied from.
+    Captured(Vec<u8>),
+}
+
+impl HostSide {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            HostSide::PageLocked(range) => range.len,
+            HostSide::Ordinary(range) => range.len,
+            HostSide::Captured(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it is page-locked memory that `host_free` was called on.
+    pub(super) fn is_freed(&self) -> bool {
+        matches!(self, HostSide::PageLocked(range) if range.is_freed())
+    }
+
+    /// Address of its bytes, to be read.
+    fn source(&self) -> *const u8 {
+        match self {
+            HostSide::PageLocked(range) => range.pointer().as_ptr(),
+            HostSide::Ordinary(range) => range.ptr.as_ptr(),
+            HostSide::Captured(bytes) => bytes.as_ptr(),
+        }
+    }
+
+    /// Address of its bytes, to be written; `None` where that cannot be.
+    fn destination(&self) -> Option<NonNull<u8>> {
+        match self {
+            HostSide::PageLocked(range) => Some(range.pointer()),
+            HostSide::Ordinary(range) => Some(range.ptr),
+            HostSide::Captured(_) => None,
+        }
     }
 }
 
@@ -181,31 +254,34 @@ impl PinnedRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostMemoryExhausted;
 
-/// Runs a copy from page-locked memory. The ranges are equally long.
+/// Runs a copy from the host. The ranges are equally long.
 pub(super) fn upload(
     dst: &DeviceRange,
-    src: &PinnedRange,
+    src: &HostSide,
     executing: &mut Executing,
 ) -> Result<(), HostMemoryExhausted> {
     let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
-    // SAFETY: both ranges are inside blocks that they keep allocated. Nothing else runs on the
-    // device, and the host does not write `src` meanwhile: the contract of `Driver::copy_h2d`.
-    // Device memory and page-locked memory are different allocations.
-    unsafe { ptr::copy_nonoverlapping(src.pointer().as_ptr(), to.as_ptr(), dst.len.min(src.len)) };
+    // SAFETY: `dst` and page-locked memory are inside blocks that they keep allocated, and captured
+    // bytes are their own; that ordinary memory is live is promised by who made the `Ordinary`. Nothing
+    // else runs on the device, and the host does not write the source meanwhile: the contract of
+    // `Driver::copy_h2d`. Device memory and the host's are different allocations.
+    unsafe { ptr::copy_nonoverlapping(src.source(), to.as_ptr(), dst.len.min(src.len())) };
     Ok(())
 }
 
-/// Runs a copy to page-locked memory. The ranges are equally long.
+/// Runs a copy to the host. The ranges are equally long.
 pub(super) fn download(
-    dst: &PinnedRange,
+    dst: &HostSide,
     src: &DeviceRange,
     executing: &mut Executing,
 ) -> Result<(), HostMemoryExhausted> {
     let from = src.pointer(executing).ok_or(HostMemoryExhausted)?;
-    // SAFETY: as in `upload`, by the contract of `Driver::copy_d2h`.
-    unsafe {
-        ptr::copy_nonoverlapping(from.as_ptr(), dst.pointer().as_ptr(), dst.len.min(src.len));
-    }
+    let Some(to) = dst.destination() else {
+        return Ok(());
+    };
+    // SAFETY: as in `upload`, by the contract of `Driver::copy_d2h`: the host does not touch the
+    // destination meanwhile.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), dst.len().min(src.len)) };
     Ok(())
 }
 

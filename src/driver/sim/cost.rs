@@ -107,6 +107,21 @@ impl CostModel {
         self.transfer(bytes, self.d2h_bytes_per_second)
     }
 
+    /// From ordinary memory.
+    pub(super) fn h2d_pageable(&self, bytes: u64) -> Transfer {
+        self.transfer(bytes, self.h2d_pageable_bytes_per_second)
+    }
+
+    /// To ordinary memory.
+    pub(super) fn d2h_pageable(&self, bytes: u64) -> Transfer {
+        self.transfer(bytes, self.d2h_pageable_bytes_per_second)
+    }
+
+    /// How long a call keeps the host that copies ordinary memory to where the device fetches it.
+    pub(super) fn staging(&self, bytes: u64) -> u64 {
+        time(bytes, self.h2d_pageable_bytes_per_second)
+    }
+
     /// By the links of two devices to the host.
     pub(super) fn peer_through_host(&self, bytes: u64) -> Transfer {
         let (up, down) = (self.h2d_bytes_per_second, self.d2h_bytes_per_second);

@@ -5,15 +5,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bytes::Pinned;
+use super::bytes::{HostSide, Ordinary, Pinned};
 use super::compute::Kernel;
 use super::control::{SimOpKind, Violation};
 use super::cost::CostModel;
 use super::link::Direction;
 use super::machine::{Entered, INVALID_HANDLE};
 use super::many::{PRIORITIES, User};
+use super::memory::HostMemory;
 use super::module::kernels_of;
-use super::options::{Hardware, SimOptions};
+use super::options::{Hardware, Pageable, SimOptions};
 use super::state::{Event, Facts, Item};
 use super::timeline::Takes;
 use super::work::{Work, discard, fill_extent};
@@ -35,13 +36,14 @@ pub(super) struct SimDriver {
     info: DeviceInfo,
     hardware: Hardware,
     cost: CostModel,
+    pageable: Pageable,
     queue_limit: usize,
 }
 
 impl SimDriver {
     pub(super) fn new(user: User, options: &SimOptions, info: DeviceInfo) -> Self {
-        let SimOptions { hardware, queue_limit, .. } = *options;
-        SimDriver { user, info, hardware, cost: options.cost.clone(), queue_limit }
+        let SimOptions { hardware, pageable, queue_limit, .. } = *options;
+        SimDriver { user, info, hardware, cost: options.cost.clone(), pageable, queue_limit }
     }
 
     fn device(&self) -> usize {
@@ -98,10 +100,10 @@ fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
             ("fill", Takes::Within(cost.fill(bytes)))
         }
     };
-    Facts { kind, name, bytes, takes, gate: None }
+    Facts { kind, name, bytes, takes, keeps_host: 0, gate: None }
 }
 
-#[allow(unsafe_code)] // the contract's unsafe methods; nothing unsafe is done in here
+#[allow(unsafe_code)] // the contract's unsafe methods; all that is done in here is pass promises on
 impl Driver for SimDriver {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -277,13 +279,34 @@ impl Driver for SimDriver {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()> {
-        let entered = self.enter(DriverCall::CopyH2D)?;
-        let work = match entered.state.pinned.find(src, bytes) {
-            _ if bytes == 0 => Work::Nothing,
-            Some(src) => Work::Upload { dst, src },
-            None => return Err(entered.error(DriverError::INVALID_VALUE)),
+        let mut entered = self.enter(DriverCall::CopyH2D)?;
+        let mut facts = copy_facts(SimOpKind::CopyH2D, bytes, &self.cost);
+        if bytes == 0 {
+            return self.submit(entered, stream, Work::Nothing, facts);
+        }
+        let src = match entered.state.pinned.find(src, bytes) {
+            HostMemory::PageLocked(range) => HostSide::PageLocked(range),
+            HostMemory::Invalid => return Err(entered.error(DriverError::INVALID_VALUE)),
+            HostMemory::Ordinary => {
+                let transfer = self.cost.h2d_pageable(facts.bytes);
+                facts.takes = Takes::Host(Direction::Up, transfer);
+                // SAFETY: the caller's promise, passed on.
+                let src = unsafe { Ordinary::new(src, bytes) };
+                match self.pageable {
+                    Pageable::Delayed => HostSide::Ordinary(src),
+                    Pageable::Staged => {
+                        facts.keeps_host = self.cost.staging(facts.bytes);
+                        let captured;
+                        (entered, captured) =
+                            entered.unlocked(|| src.capture()).map_err(|(error, _)| error)?;
+                        let captured =
+                            captured.ok_or_else(|| entered.error(DriverError::OUT_OF_MEMORY))?;
+                        HostSide::Captured(captured)
+                    }
+                }
+            }
         };
-        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyH2D, bytes, &self.cost))
+        self.submit(entered, stream, Work::Upload { dst, src }, facts)
     }
 
     unsafe fn copy_d2h(
@@ -294,12 +317,27 @@ impl Driver for SimDriver {
         stream: &StreamHandle,
     ) -> DriverResult<()> {
         let entered = self.enter(DriverCall::CopyD2H)?;
-        let work = match entered.state.pinned.find(dst, bytes) {
-            _ if bytes == 0 => Work::Nothing,
-            Some(dst) => Work::Download { dst, src },
-            None => return Err(entered.error(DriverError::INVALID_VALUE)),
+        let mut facts = copy_facts(SimOpKind::CopyD2H, bytes, &self.cost);
+        if bytes == 0 {
+            return self.submit(entered, stream, Work::Nothing, facts);
+        }
+        let (dst, waits) = match entered.state.pinned.find(dst, bytes) {
+            HostMemory::PageLocked(range) => (HostSide::PageLocked(range), false),
+            HostMemory::Invalid => return Err(entered.error(DriverError::INVALID_VALUE)),
+            HostMemory::Ordinary => {
+                let transfer = self.cost.d2h_pageable(facts.bytes);
+                facts.takes = Takes::Host(Direction::Down, transfer);
+                // SAFETY: the caller's promise, passed on.
+                let dst = unsafe { Ordinary::new(dst, bytes) };
+                (HostSide::Ordinary(dst), self.pageable == Pageable::Staged)
+            }
         };
-        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyD2H, bytes, &self.cost))
+        self.submit(entered, stream, Work::Download { dst, src }, facts)?;
+        if waits {
+            let done = self.user.machine.wait_for_stream(self.device(), stream.raw());
+            done.map_err(|code| DriverError::new(DriverCall::CopyD2H.name(), code))?;
+        }
+        Ok(())
     }
 
     unsafe fn copy_d2d(
@@ -355,7 +393,12 @@ impl Driver for SimDriver {
             Takes::PeerThroughHost { from, to, transfer: cost.peer_through_host(count) }
         };
         let (kind, name) = (SimOpKind::CopyPeer, "copy_peer");
-        self.submit(entered, stream, work, Facts { kind, name, bytes: count, takes, gate: None })
+        self.submit(
+            entered,
+            stream,
+            work,
+            Facts { kind, name, bytes: count, takes, keeps_host: 0, gate: None },
+        )
     }
 
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
@@ -428,6 +471,7 @@ impl Driver for SimDriver {
             name: launch.name,
             bytes,
             takes: Takes::Multiprocessors(kernel),
+            keeps_host: 0,
             gate: launch.gate,
         };
         // `twin` is user code: called without the lock, and only for a launch that is in order.

@@ -208,6 +208,40 @@ impl Machine {
         Ok(entered)
     }
 
+    /// Waits until a stream has done what was given to it, or nothing more runs as the schedule
+    /// stands, and moves the host's clock to that. `Err`: the device's failure.
+    pub(super) fn wait_for_stream(&self, device: usize, stream: u64) -> Result<(), u32> {
+        if self.on_executor() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let recording = state.new_recording(stream);
+        state.push(stream, Item::Record(Arc::clone(&recording)), None);
+        self.release(state);
+        state = self.lock();
+        let over =
+            |state: &State| recording.reached().is_some() || state.devices[device].failed.is_some();
+        match state.schedule.is_lock_step() {
+            false => state = self.wait_until(state, |state| over(state) || state.settled()),
+            // It is needed, so it moves as long as it can.
+            true => {
+                while !over(&state) {
+                    let before = state.moved;
+                    state.need_recording(&recording);
+                    state = self.turn(state);
+                    if state.moved == before {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(code) = state.devices[device].failed {
+            return Err(code);
+        }
+        state.host_now = state.host_now.max(recording.reached().unwrap_or(0));
+        Ok(())
+    }
+
     /// Ends a device with a sticky error. What was pending on it is dropped by the executor:
     /// callers hold locks of their own, which user code must not meet.
     pub(super) fn fail(&self, mut state: MutexGuard<'_, State>, device: usize, code: u32) {
@@ -352,6 +386,7 @@ impl<'a> Entered<'a> {
         }
         self.state.host_now = self.state.host_now.saturating_add(host_ns);
         self.state.push(stream, item, Some(facts));
+        self.state.host_now = self.state.host_now.saturating_add(facts.keeps_host);
         self.enqueued().map_err(|error| (error, None))
     }
 

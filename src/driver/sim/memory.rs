@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::bytes::{ALIGN, Block, DeviceRange, Pinned, PinnedRange};
 use crate::driver::DevicePtr;
@@ -15,6 +15,9 @@ use crate::driver::DevicePtr;
 /// device's are 2^40 above.
 const BASE: u64 = 1 << 56;
 const SPACE: u64 = 1 << 40;
+
+/// No memory of a process lies below.
+const NULL_PAGE: usize = 4_096;
 
 /// Why an operation cannot have a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,11 +146,24 @@ impl DeviceMemory {
     }
 }
 
-/// Live page-locked memory, by address.
+/// Page-locked memory.
 #[derive(Debug, Default)]
 pub(super) struct PinnedMemory {
+    /// Live blocks by address.
     blocks: BTreeMap<usize, Arc<Pinned>>,
+    /// Freed blocks that operations may still name: while they do, the addresses are nobody else's.
+    freed: Vec<Weak<Pinned>>,
     live: u64,
+}
+
+/// What a range of host addresses is.
+#[derive(Debug)]
+pub(super) enum HostMemory {
+    PageLocked(PinnedRange),
+    /// As far as can be told: memory of the host's own.
+    Ordinary,
+    /// What no copy can be made of: partly page-locked, or freed, or no memory of the host's.
+    Invalid,
 }
 
 impl PinnedMemory {
@@ -167,14 +183,33 @@ impl PinnedMemory {
         let block = self.blocks.remove(&ptr.as_ptr().addr())?;
         self.live -= block.len() as u64;
         block.set_freed();
+        self.freed.retain(|freed| freed.strong_count() > 0);
+        self.freed.push(Arc::downgrade(&block));
         Some(block)
     }
 
-    /// `None` where the range is not all inside one live block.
-    pub(super) fn find(&self, ptr: NonNull<u8>, bytes: usize) -> Option<PinnedRange> {
-        let address = ptr.as_ptr().addr();
-        let (&base, block) = self.blocks.range(..=address).next_back()?;
-        block.range(address - base, bytes)
+    /// `bytes` is not 0.
+    pub(super) fn find(&self, ptr: NonNull<u8>, bytes: usize) -> HostMemory {
+        let start = ptr.as_ptr().addr();
+        let Some(end) = start.checked_add(bytes).filter(|&end| end as u64 <= BASE) else {
+            return HostMemory::Invalid;
+        };
+        let overlaps = |block: &Pinned| {
+            let base = block.address().as_ptr().addr();
+            start < base + block.len() && base < end
+        };
+        // The last to begin before the end: no other can have the first byte and all the rest.
+        let block = self.blocks.range(..end).next_back().map(|(_, block)| block);
+        if let Some(block) = block.filter(|block| overlaps(block)) {
+            let offset = start.checked_sub(block.address().as_ptr().addr());
+            let range = offset.and_then(|offset| block.range(offset, bytes));
+            return range.map_or(HostMemory::Invalid, HostMemory::PageLocked);
+        }
+        let freed = self.freed.iter().filter_map(Weak::upgrade).any(|block| overlaps(&block));
+        match freed || start < NULL_PAGE {
+            true => HostMemory::Invalid,
+            false => HostMemory::Ordinary,
+        }
     }
 }
 

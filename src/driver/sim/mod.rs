@@ -51,7 +51,7 @@ pub use cost::CostModel;
 pub use fault::{Fault, Injected};
 pub use many::SimMachine;
 pub(crate) use many::open;
-pub use options::SimOptions;
+pub use options::{Pageable, SimOptions};
 pub use schedule::Schedule;
 pub use stuck::{Stuck, StuckStream, WaitsFor};
 pub use timeline::SimEngine;

@@ -33,6 +33,26 @@ impl Hardware {
     }
 }
 
+/// What a copy does whose host memory is *pageable*: ordinary memory, not page-locked.
+///
+/// CUDA leaves open whether such a copy is done when its call returns. This crate makes none, so the
+/// choice is seen below it only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pageable {
+    /// As CUDA usually does. A copy to the device takes the bytes as they are at the call, which
+    /// costs the host the time that it takes to move them. A copy from the device has its call wait
+    /// until it is done; where nothing more runs as the schedule stands ([`Stepped`], a closed gate) the
+    /// call returns all the same, and the copy runs later.
+    ///
+    /// [`Stepped`]: super::Schedule::Stepped
+    Staged,
+    /// As late as CUDA may: the call returns at once, and the memory is read or written when the copy
+    /// runs.
+    #[default]
+    Delayed,
+}
+
 /// Options of a simulated device. Each method returns the options changed.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -43,6 +63,7 @@ pub struct SimOptions {
     pub(super) total_memory: u64,
     pub(super) queue_limit: usize,
     pub(super) cost: CostModel,
+    pub(super) pageable: Pageable,
     /// In the order given.
     pub(super) faults: Vec<Fault>,
     /// `None`: as the schedule has it.
@@ -72,6 +93,7 @@ impl SimOptions {
             total_memory: 16 << 30,
             queue_limit: 1_021,
             cost: CostModel::h200(),
+            pageable: Pageable::default(),
             faults: Vec::new(),
             stall_limit: None,
             simulator_to: None,
@@ -131,6 +153,12 @@ impl SimOptions {
     /// What operations cost in virtual time.
     pub fn cost(mut self, cost: CostModel) -> Self {
         self.cost = cost;
+        self
+    }
+
+    /// What copies do whose host memory is not page-locked.
+    pub fn pageable(mut self, pageable: Pageable) -> Self {
+        self.pageable = pageable;
         self
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) name: &'static str,
     pub(super) bytes: u64,
     pub(super) takes: Takes,
+    /// How long its call keeps the host when it is enqueued, in virtual time.
+    pub(super) keeps_host: u64,
     /// It does not begin before this is open.
     pub(super) gate: Option<u64>,
 }

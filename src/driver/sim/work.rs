@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::bytes::{
-    ALIGN, DeviceRange, Executing, HostMemoryExhausted, PinnedRange, copy, download, fill, upload,
+    ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, copy, download, fill, upload,
 };
 use super::control::Violation;
 use super::memory::Missing;
@@ -20,10 +20,10 @@ pub(super) enum Work {
     Nothing,
     Upload {
         dst: DevicePtr,
-        src: PinnedRange,
+        src: HostSide,
     },
     Download {
-        dst: PinnedRange,
+        dst: HostSide,
         src: DevicePtr,
     },
     Copy {
@@ -47,8 +47,8 @@ pub(super) enum Work {
 /// An operation that found its memory, ready to be run without the lock.
 pub(super) enum Prepared {
     Nothing,
-    Upload { dst: DeviceRange, src: PinnedRange },
-    Download { dst: PinnedRange, src: DeviceRange },
+    Upload { dst: DeviceRange, src: HostSide },
+    Download { dst: HostSide, src: DeviceRange },
     Copy { dst: DeviceRange, src: DeviceRange },
     Fill { dst: DeviceRange, fill: Fill },
     Kernel { ranges: Vec<(DevicePtr, usize, DeviceRange)>, job: TwinJob },
@@ -101,7 +101,7 @@ impl Work {
             })
         };
         let find = |ptr, bytes| find_on(device, ptr, bytes);
-        let live = |range: &PinnedRange| match range.is_freed() {
+        let live = |range: &HostSide| match range.is_freed() {
             true => Err(Failure::illegal(Violation::FreedPinned { name, bytes: range.len() })),
             false => Ok(()),
         };

@@ -109,16 +109,3 @@ fn a_copy_of_nothing_needs_no_memory_and_runs_in_order() {
     assert!(b.done(&event));
     assert_eq!(b.sim.violations(), []);
 }
-
-#[test]
-fn a_copy_from_memory_that_is_not_page_locked_is_refused_at_the_call() {
-    let b = eager();
-    let s = b.stream();
-    let ptr = b.alloc(8, &s);
-    let host = b.driver.host_alloc(8).unwrap();
-    assert_eq!(code(b.try_up(ptr, host, 9, &s)), Some(1));
-    assert_eq!(code(b.try_up(ptr, NonNull::from(&0_u8), 1, &s)), Some(1));
-    b.sim.settle();
-    assert_eq!(b.sim.timeline(), []);
-    b.up(ptr, host, 8, &s);
-}

@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::bytes::POISON;
-use super::{CostModel, Schedule, SimEngine, SimMachine, SimOptions, Simulator, Violation, open};
+use super::{
+    CostModel, Pageable, Schedule, SimEngine, SimMachine, SimOptions, Simulator, Violation, open,
+};
 use crate::driver::{
     DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost, Launch,
     MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
@@ -18,6 +20,7 @@ mod lazy;
 mod many;
 mod memory;
 mod order;
+mod pageable;
 mod program;
 mod random;
 mod slow;
