@@ -337,8 +337,9 @@ impl Simulator {
     /// This device fails here and now, as if a kernel had faulted: every later call answers `code`,
     /// and what is pending never runs. One that failed before keeps its first error.
     ///
-    /// Other devices of the machine go on. What waits on one of them for an event that this one has
-    /// not come to waits for ever: no device takes a wait back.
+    /// Other devices of the machine go on, unless they
+    /// [share its fate](super::SimOptions::shared_fate). What waits on one of them for an event that
+    /// this one has not come to is [`stuck`](Simulator::stuck): no device takes a wait back.
     ///
     /// # Panics
     ///

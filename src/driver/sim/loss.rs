@@ -7,8 +7,17 @@ use super::stuck::Stuck;
 use crate::driver::DriverError;
 
 impl State {
-    /// Ends a device with a sticky error: what is pending on it never runs.
+    /// Ends a device with a sticky error, or all of them where they share their fate: what is pending
+    /// there never runs.
     pub(super) fn fail(&mut self, device: usize, code: u32, garbage: &mut Garbage) {
+        let all = match self.shared_fate {
+            true => 0..self.devices.len(),
+            false => device..device + 1,
+        };
+        all.for_each(|device| self.fail_one(device, code, garbage));
+    }
+
+    fn fail_one(&mut self, device: usize, code: u32, garbage: &mut Garbage) {
         self.devices[device].failed.get_or_insert(code);
         self.turn.next = None;
         self.moved += 1;
@@ -48,7 +57,7 @@ impl State {
     /// The executor has ended, by itself or by a panic: nothing runs any more.
     pub(super) fn end(&mut self, code: u32, garbage: &mut Garbage) {
         for device in 0..self.devices.len() {
-            self.fail(device, code, garbage);
+            self.fail_one(device, code, garbage);
         }
         self.executor_ended = true;
         self.running = None;

@@ -64,6 +64,7 @@ pub struct SimOptions {
     pub(super) queue_limit: usize,
     pub(super) cost: CostModel,
     pub(super) pageable: Pageable,
+    pub(super) shared_fate: bool,
     /// In the order given.
     pub(super) faults: Vec<Fault>,
     /// `None`: as the schedule has it.
@@ -94,6 +95,7 @@ impl SimOptions {
             queue_limit: 1_021,
             cost: CostModel::h200(),
             pageable: Pageable::default(),
+            shared_fate: false,
             faults: Vec::new(),
             stall_limit: None,
             simulator_to: None,
@@ -153,6 +155,15 @@ impl SimOptions {
     /// What operations cost in virtual time.
     pub fn cost(mut self, cost: CostModel) -> Self {
         self.cost = cost;
+        self
+    }
+
+    /// Whether a device that fails takes the others of its machine with it. Off, so that each device
+    /// is tested for itself. CUDA does take them along: on a host of two H200s (driver 580) an illegal
+    /// address or a trap on the one had every call for the other answer the same error, though the
+    /// two had nothing to do with each other.
+    pub fn shared_fate(mut self, on: bool) -> Self {
+        self.shared_fate = on;
         self
     }
 

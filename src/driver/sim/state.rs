@@ -92,6 +92,8 @@ pub(super) struct Started {
 
 pub(super) struct State {
     pub(super) devices: Vec<Device>,
+    /// One device that fails takes all others along.
+    pub(super) shared_fate: bool,
     timeline: Timeline,
     pub(super) streams: HashMap<u64, Stream>,
     pub(super) events: HashMap<u64, Event>,
@@ -148,6 +150,7 @@ impl State {
         };
         State {
             devices: (0..devices).map(device).collect(),
+            shared_fate: options.shared_fate,
             timeline: Timeline::new(devices, &options.cost, options.hardware.threads()),
             streams: HashMap::new(),
             events: HashMap::new(),

@@ -142,6 +142,20 @@ fn the_failure_of_one_device_leaves_the_others_going() {
 }
 
 #[test]
+fn devices_that_share_their_fate_fail_together() {
+    let all = devices(2, SimOptions::new().shared_fate(true));
+    let [a, b] = &all[..] else { unreachable!() };
+    let (s, t) = (a.stream(), b.stream());
+    b.launch(&t, |_| Ok(()));
+    a.fill(DevicePtr(1), 1, 4, &s);
+    assert!(a.sim.step_stream(s.raw()).is_some());
+    for b in &all {
+        assert_eq!(code(b.driver.event_create(false)), Some(700));
+    }
+    assert_eq!(b.pending(), []);
+}
+
+#[test]
 fn the_machines_own_handle_is_of_all_devices() {
     let machine = SimMachine::with(2, SimOptions::new());
     let all: Vec<_> = (0..2).map(|ordinal| bench_on(machine.open(ordinal).unwrap())).collect();
