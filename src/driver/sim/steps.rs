@@ -114,6 +114,10 @@ impl Steps {
         if time <= self.floor {
             return;
         }
+        self.floor = time;
+        if self.taken.is_empty() {
+            return;
+        }
         let taken = self.at(time);
         self.taken = self.taken.split_off(&time);
         match taken == Load::default() {
@@ -121,7 +125,6 @@ impl Steps {
             // The first step would be no change.
             true => drop(self.taken.remove(&time)),
         }
-        self.floor = time;
     }
 }
 
