@@ -1,7 +1,7 @@
 //! Device memory, allocated and freed in the order of streams.
 #![allow(clippy::unwrap_used)]
 
-use super::calls::{N, WORDS, code};
+use super::calls::{N, WORDS};
 use super::subject::Subject;
 use crate::driver::{DevicePtr, DriverError};
 
@@ -15,9 +15,12 @@ on_every_subject![
     memory_is_given_to_no_other_stream_before_its_free_is_reached,
     memory_may_be_given_to_a_stream_that_waits_for_its_free,
     a_free_comes_after_readers_that_its_stream_waited_for,
-    more_memory_than_there_is_is_refused_and_that_passes,
-    no_bytes_are_no_memory,
     the_device_says_how_much_memory_is_free,
+];
+
+// A GPU's pool keeps what it took before it refused, and leaves other processes nothing.
+on_every_subject![in_a_process_of_its_own:
+    more_memory_than_there_is_is_refused_and_that_passes,
 ];
 
 fn device_memory_is_aligned_to_256_bytes_and_nobody_elses(on: &Subject) {
@@ -200,13 +203,6 @@ fn more_memory_than_there_is_is_refused_and_that_passes(on: &Subject) {
     let y = on.filled(2, N, &s);
     assert_eq!(on.read(x, N, &s), [4, 1, 1, 1].repeat(N / 4));
     assert_eq!(on.read(y, N, &s), [2; N]);
-}
-
-/// Not for a caller to ask for, but an error all the same.
-fn no_bytes_are_no_memory(on: &Subject) {
-    let s = on.stream();
-    assert_eq!(code(on.driver.alloc(0, &s)), Some(DriverError::INVALID_VALUE));
-    assert_eq!(on.read(on.filled(1, N, &s), N, &s), [1; N]);
 }
 
 fn the_device_says_how_much_memory_is_free(on: &Subject) {

@@ -11,6 +11,7 @@ on_every_subject![
     a_function_asked_for_twice_is_the_same,
     the_same_text_may_be_loaded_twice_and_each_module_goes_by_itself,
     a_function_that_is_not_in_the_module_is_not_found,
+    a_function_can_be_launched_first_while_a_stream_is_held,
     functions_can_be_asked_for_while_a_stream_is_held,
     text_that_breaks_off_is_refused_with_the_compilers_words,
     text_that_is_no_ptx_is_refused,
@@ -56,15 +57,26 @@ fn a_function_that_is_not_in_the_module_is_not_found(on: &Subject) {
     on.driver.module_unload(module).unwrap();
 }
 
-fn functions_can_be_asked_for_while_a_stream_is_held(on: &Subject) {
+fn a_function_can_be_launched_first_while_a_stream_is_held(on: &Subject) {
     let (s, t) = (on.stream(), on.stream());
     let x = on.filled(1, N, &t);
     let module = on.driver.module_load(probe()).unwrap();
+    let increment = on.driver.module_function(&module, c"increment").unwrap();
     let held = on.hold(&s);
     let end = on.record(&s);
-    let increment = on.driver.module_function(&module, c"increment").unwrap();
     on.increment_by(&increment, x, WORDS, &t);
     assert_eq!(on.read(x, N, &t), [2, 1, 1, 1].repeat(N / 4));
+    held.open();
+    on.finish(&end);
+    on.driver.module_unload(module).unwrap();
+}
+
+fn functions_can_be_asked_for_while_a_stream_is_held(on: &Subject) {
+    let s = on.stream();
+    let module = on.driver.module_load(probe()).unwrap();
+    let held = on.hold(&s);
+    let end = on.record(&s);
+    assert!(on.driver.module_function(&module, c"increment").is_ok());
     held.open();
     on.finish(&end);
     on.driver.module_unload(module).unwrap();
