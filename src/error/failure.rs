@@ -100,8 +100,8 @@ impl fmt::Display for DeviceFailure {
         }
         f.write_str(match ordinal {
             Some(_) => {
-                "; CUDA does not let this process use the device again: restart the process, or go \
-                 on with other devices"
+                "; CUDA does not let this process use the device again, nor, where it was tried, \
+                 another one: restart the process"
             }
             None => "; open another one",
         })

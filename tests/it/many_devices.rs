@@ -44,8 +44,8 @@ fn a_program_uses_each_device_by_itself() -> Result<()> {
 }
 
 #[test]
-fn the_loss_of_one_device_is_no_loss_of_another() -> Result<()> {
-    let machine = SimMachine::new(2, SimOptions::new())?;
+fn devices_that_do_not_share_their_fate_are_lost_one_by_one() -> Result<()> {
+    let machine = SimMachine::new(2, SimOptions::new().shared_fate(false))?;
     let (lost, other) = (opened(&machine, 0)?, opened(&machine, 1)?);
     let (mut x, mut y) = (device_buffer(&lost, &[1u32]), device_buffer(&other, &[1u32]));
     sim(&lost).fail(719);

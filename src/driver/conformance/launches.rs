@@ -12,6 +12,10 @@ on_every_subject![
     parameters_are_read_during_the_call_only,
     a_launch_may_have_all_the_shared_memory_there_is_without_asking,
     a_launch_of_a_shape_that_is_none_is_refused_and_runs_nothing,
+];
+
+// It asks for too much memory: see `allocation`.
+on_every_subject![in_a_process_of_its_own:
     refused_calls_between_others_leave_no_trace,
 ];
 

@@ -95,7 +95,7 @@ impl SimOptions {
             queue_limit: 1_021,
             cost: CostModel::h200(),
             pageable: Pageable::default(),
-            shared_fate: false,
+            shared_fate: true,
             faults: Vec::new(),
             stall_limit: None,
             simulator_to: None,
@@ -158,10 +158,9 @@ impl SimOptions {
         self
     }
 
-    /// Whether a device that fails takes the others of its machine with it. Off, so that each device
-    /// is tested for itself. CUDA does take them along: on a host of two H200s (driver 580) an illegal
-    /// address or a trap on the one had every call for the other answer the same error, though the
-    /// two had nothing to do with each other.
+    /// Whether a device that fails takes the others of its machine with it. It does, as on CUDA: on a
+    /// host of two H200s (driver 580) an illegal address or a trap on the one had every call for the
+    /// other answer the same error, though the two had nothing to do with each other.
     pub fn shared_fate(mut self, on: bool) -> Self {
         self.shared_fate = on;
         self

@@ -100,7 +100,7 @@ fn a_stream_waits_for_an_event_of_another_device() {
 
 #[test]
 fn what_is_one_devices_is_no_other_devices() {
-    let all = devices(2, SimOptions::new());
+    let all = devices(2, SimOptions::new().shared_fate(false));
     let [a, b] = &all[..] else { unreachable!() };
     let (s, t) = (a.stream(), b.stream());
     let (x, event) = (a.alloc(4, &s), a.event());
@@ -122,8 +122,8 @@ fn what_is_one_devices_is_no_other_devices() {
 }
 
 #[test]
-fn the_failure_of_one_device_leaves_the_others_going() {
-    let all = devices(3, SimOptions::new());
+fn the_failure_of_one_device_leaves_the_others_going_where_they_do_not_share_their_fate() {
+    let all = devices(3, SimOptions::new().shared_fate(false));
     let [a, b, c] = &all[..] else { unreachable!() };
     let (s, t, u) = (a.stream(), b.stream(), c.stream());
     let (x, y) = (a.alloc(4, &s), b.alloc(4, &t));
@@ -142,8 +142,8 @@ fn the_failure_of_one_device_leaves_the_others_going() {
 }
 
 #[test]
-fn devices_that_share_their_fate_fail_together() {
-    let all = devices(2, SimOptions::new().shared_fate(true));
+fn devices_of_one_machine_fail_together() {
+    let all = devices(2, SimOptions::new());
     let [a, b] = &all[..] else { unreachable!() };
     let (s, t) = (a.stream(), b.stream());
     b.launch(&t, |_| Ok(()));
@@ -227,7 +227,7 @@ fn where_devices_do_not_reach_each_other_a_peer_copy_goes_through_the_host() {
 
 #[test]
 fn a_peer_copy_finds_each_range_on_the_device_it_was_said_to_be_on() {
-    let all = devices(2, SimOptions::new());
+    let all = devices(2, SimOptions::new().shared_fate(false));
     let [a, b] = &all[..] else { unreachable!() };
     let (s, t) = (a.stream(), b.stream());
     let (x, y) = (a.alloc(8, &s), b.alloc(8, &t));
