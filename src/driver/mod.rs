@@ -380,7 +380,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError>;
     /// `cuModuleUnload`. Waits for running kernels; functions of the module are gone after it.
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()>;
-    /// `cuModuleGetFunction`.
+    /// `cuModuleGetFunction`. Where a kernel runs meanwhile, the function's first launch can wait for
+    /// it (seen on an H200, driver 580); of a function asked for earlier it does not.
     fn module_function(&self, module: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle>;
     /// `cuLaunchKernel`.
     ///
