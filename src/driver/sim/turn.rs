@@ -11,8 +11,11 @@ impl State {
         self.turn = Turn::new(schedule);
     }
 
-    /// A call lets the device move. What takes no time runs at once; the rest is for the executor.
+    /// A call lets the device move. Not while tests step: it is theirs to move then.
     pub(super) fn begin_turn(&mut self) {
+        if self.stepping > 0 {
+            return;
+        }
         let State { schedule, turn, ready, streams, .. } = self;
         let needed = |seq, stream| streams.get(&stream).is_some_and(|s| seq < s.needed);
         schedule.begin(turn, ready, needed);
@@ -20,8 +23,12 @@ impl State {
 
     /// Something has run: chooses what comes next in the turn.
     pub(super) fn go_on(&mut self) {
+        if self.stepping > 0 {
+            self.turn.next = None;
+            return;
+        }
         let State { schedule, turn, ready, streams, .. } = self;
-        if schedule.is_lock_step() && self.stepping == 0 {
+        if schedule.is_lock_step() {
             let needed = |seq, stream| streams.get(&stream).is_some_and(|s| seq < s.needed);
             schedule.go_on(turn, ready, needed);
         }
@@ -79,6 +86,32 @@ impl State {
                 Item::Wait(on) if on.reached().is_none() => Some((on.stream, on.id)),
                 _ => None,
             }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::sim::SimOptions;
+    use crate::driver::sim::state::Garbage;
+
+    #[test]
+    fn while_tests_step_no_call_lets_anything_run() {
+        for schedule in [Schedule::Lazy, Schedule::Random { seed: 0, deviations: 0 }] {
+            let mut state = State::new(&SimOptions::new().schedule(schedule));
+            let stream = state.add_stream(0);
+            for _ in 0..2 {
+                let recording = state.new_recording(stream);
+                state.push(stream, Item::Record(recording), None);
+            }
+            state.begin_turn();
+            assert!(state.is_turn_under_way(), "a record is ready");
+            state.stepping = 1;
+            state.run_control(stream, &mut Garbage::default());
+            assert!(!state.is_turn_under_way());
+            state.begin_turn();
+            assert!(!state.is_turn_under_way());
         }
     }
 }

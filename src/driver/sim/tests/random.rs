@@ -150,6 +150,31 @@ fn a_full_queue_and_a_lack_of_memory_make_room() {
 }
 
 #[test]
+fn a_test_can_step_while_others_call() {
+    for schedule in [Schedule::Lazy, Schedule::random(3)] {
+        let b = bench(SimOptions::new().schedule(schedule));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (s, x) = (b.stream(), b.event());
+                    for _ in 0..200 {
+                        b.launch(&s, |_| Ok(()));
+                        b.driver.event_record(&x, &s).unwrap();
+                        b.wait_for(&x);
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        b.sim.run_all();
+                    }
+                });
+            }
+        });
+        assert_eq!(b.ran().len(), 400, "{schedule:?}");
+    }
+}
+
+#[test]
 fn what_has_not_run_is_dropped_with_the_last_driver() {
     let b = bench(SimOptions::new().schedule(Schedule::Random { seed: 0, deviations: 0 }));
     let s = b.stream();
