@@ -7,15 +7,20 @@
 //! operation run too early. Operations run one at a time, so such a mistake makes wrong bytes or a
 //! reported [`Violation`], never undefined behaviour.
 //!
+//! When something runs is the [`Schedule`]'s to say. Under a schedule in lock-step the device moves
+//! only inside calls, each of which has a turn first: the same calls make the same run.
+//!
 //! Time is virtual: each operation gets a start and an end by a [`CostModel`] when it runs, exact
 //! and repeatable, however long its twin took.
 //!
 //! From pure to impure:
 //!
-//! - `cost`, `steps`, `link`, `compute`, `timeline`, `schedule`, `module`, `fault`: arithmetic, no
-//!   lock or thread;
+//! - `cost`, `steps`, `link`, `compute`, `timeline`, `schedule`, `random`, `module`, `fault`: arithmetic,
+//!   no lock or thread;
 //! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
-//! - `work`, `state`: one operation; streams, events and everything else under the lock;
+//! - `work`, `queue`: one operation; what streams are made of;
+//! - `state`: streams, events and everything else under the lock; more of it in `turn` (what lock-step
+//!   lets run), `stuck` (who waits for whom) and `loss` (how devices end);
 //! - `machine`, `executor`: the lock and its waits; the thread;
 //! - `device`: [`Driver`](crate::driver::Driver) on top; `many`: a machine's devices and opening one;
 //!   `control`: the test's handle; `options`.
