@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::bytes::POISON;
 use super::{
@@ -226,7 +227,13 @@ impl Bench {
 
     /// Asks for the event until it is finished: how often.
     fn wait_for(&self, event: &EventHandle) -> usize {
-        (1..10_000).find(|_| self.done(event)).expect("it is finished in the end")
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let finished = |_: &usize| {
+            assert!(Instant::now() < deadline, "it is never finished");
+            std::thread::yield_now();
+            self.done(event)
+        };
+        (1..).find(finished).unwrap()
     }
 
     /// The names and streams of what has run, in that order.
