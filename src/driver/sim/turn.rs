@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn while_tests_step_no_call_lets_anything_run() {
         for schedule in [Schedule::Lazy, Schedule::Random { seed: 0, deviations: 0 }] {
-            let mut state = State::new(&SimOptions::new().schedule(schedule));
-            let stream = state.add_stream(0);
+            let mut state = State::new(1, &SimOptions::new().schedule(schedule));
+            let stream = state.add_stream(0, 0);
             for _ in 0..2 {
                 let recording = state.new_recording(stream);
                 state.push(stream, Item::Record(recording), None);
