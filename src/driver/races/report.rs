@@ -156,10 +156,13 @@ impl fmt::Display for Race {
                     Handle(by),
                     second.operation
                 )?;
+                writeln!(
+                    f,
+                    "  mend it: have both operations name the buffer: the wait is placed for you"
+                )?;
                 write!(
                     f,
-                    "  mend it: have both operations name the buffer, so that the wait is placed for \
-                     you; by hand, record an event on stream {} after `{operation}` and have stream {} \
+                    "  by hand: record an event on stream {} after `{operation}`, and have stream {} \
                      wait for it before `{}`",
                     Handle(of),
                     Handle(by),
