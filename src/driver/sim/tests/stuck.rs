@@ -32,6 +32,21 @@ fn a_device_that_has_nothing_to_do_or_something_that_could_run_is_not_stuck() {
 }
 
 #[test]
+fn what_could_run_in_the_next_call_makes_no_device_stuck() {
+    for schedule in [Schedule::Lazy, Schedule::Random { seed: 0, deviations: 0 }] {
+        let b = bench(SimOptions::new().schedule(schedule).stall_limit(Duration::ZERO));
+        let s = b.stream();
+        b.launch(&s, |_| Ok(()));
+        assert_eq!(b.sim.stuck(), None, "{schedule:?}");
+        let event = b.record(&s);
+        b.launch(&s, |_| Ok(()));
+        b.done(&event);
+        assert_eq!(b.sim.stuck(), None, "{schedule:?}");
+        b.wait_for(&event);
+    }
+}
+
+#[test]
 fn the_report_says_who_waits_for_whom() {
     for schedule in [Schedule::Eager, Schedule::Lazy, Schedule::random(1)] {
         let options = SimOptions::new().schedule(schedule);
@@ -201,7 +216,8 @@ fn a_call_that_waits_for_room_is_told_as_well() {
 #[test]
 fn a_gate_opened_lets_a_call_that_waits_for_room_go_on() {
     for schedule in [Schedule::Eager, Schedule::Lazy, Schedule::random(1)] {
-        let b = bench(SimOptions::new().schedule(schedule).queue_limit(1));
+        let options = SimOptions::new().schedule(schedule).stall_limit(Duration::MAX);
+        let b = bench(options.queue_limit(1));
         let s = b.stream();
         let gate = b.sim.gate();
         b.launch_at(gate, &s);
