@@ -56,8 +56,8 @@ impl Load {
     }
 }
 
-fn device(race_check: bool) -> Result<Device> {
-    let options = SimOptions::new().schedule(Schedule::Eager);
+fn device(schedule: Schedule, race_check: bool) -> Result<Device> {
+    let options = SimOptions::new().schedule(schedule);
     let builder = Device::builder().simulated_with(options).single_stream(false);
     builder.race_check(race_check).open()
 }
@@ -67,7 +67,9 @@ fn main() -> Result<()> {
     if let Some(at) = arguments.iter().position(|argument| argument == "--operations") {
         let operations = arguments.get(at + 1).and_then(|count| count.parse().ok());
         let Some(operations) = operations else { panic!("--operations takes a number") };
-        let device = device(arguments.iter().any(|argument| argument == "--race-check"))?;
+        // In lock-step, so that the host's threads make no difference.
+        let race_check = arguments.iter().any(|argument| argument == "--race-check");
+        let device = device(Schedule::Lazy, race_check)?;
         return Load::new(&device)?.run(operations);
     }
     measure()
@@ -77,7 +79,7 @@ fn measure() -> Result<()> {
     const OPERATIONS: usize = 200_000;
     const RUNS: usize = 5;
     for race_check in [false, true] {
-        let device = device(race_check)?;
+        let device = device(Schedule::Eager, race_check)?;
         let mut load = Load::new(&device)?;
         let mut rates = Vec::new();
         for _ in 0..RUNS {

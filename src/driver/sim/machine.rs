@@ -8,10 +8,10 @@
 //! the call waits for it, with the lock given back, before it does anything itself. What it enqueues
 //! is for later turns. A twin's calls have none: they would wait for themselves.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::executor;
 use super::fault::{Effect, Injected};
@@ -37,6 +37,8 @@ pub(super) struct Machine {
     something_to_run: Condvar,
     /// Callers and tests wait on it.
     something_changed: Condvar,
+    /// How many do. Counted up under the lock, so that whoever changes something afterwards sees it.
+    waiting: AtomicUsize,
     /// Set by the executor before it does anything.
     executor: OnceLock<ThreadId>,
 }
@@ -50,6 +52,7 @@ impl Machine {
             state: Mutex::new(State::new(devices, options)),
             something_to_run: Condvar::new(),
             something_changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             executor: OnceLock::new(),
         })
     }
@@ -77,17 +80,39 @@ impl Machine {
     /// Waits, lock given back meanwhile, until `reached`.
     pub(super) fn wait_until<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         mut reached: impl FnMut(&State) -> bool,
     ) -> MutexGuard<'a, State> {
-        self.something_changed
-            .wait_while(state, |state| !reached(state))
-            .unwrap_or_else(PoisonError::into_inner)
+        while !reached(&state) {
+            state = self.wait_for_change(state, None);
+        }
+        state
     }
 
-    /// Tells callers and tests to look again.
+    /// Waits, lock given back meanwhile, until something may have changed, or for as long as that.
+    fn wait_for_change<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        longest: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        self.waiting.fetch_add(1, Relaxed);
+        let state = match longest {
+            None => self.something_changed.wait(state),
+            Some(longest) => {
+                let waited = self.something_changed.wait_timeout(state, longest);
+                waited.map(|(state, _)| state).map_err(|e| PoisonError::new(e.into_inner().0))
+            }
+        };
+        self.waiting.fetch_sub(1, Relaxed);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells callers and tests to look again. Mostly none waits, and telling nobody is a call of the
+    /// operating system all the same.
     pub(super) fn changed(&self) {
-        self.something_changed.notify_all();
+        if self.waiting.load(Relaxed) > 0 {
+            self.something_changed.notify_all();
+        }
     }
 
     /// Gives the lock back and sees that the executor looks at what there is to run.
@@ -127,15 +152,19 @@ impl Machine {
     }
 
     /// Waits until no turn is under way, or until the one that is has taken too long.
-    fn wait_for_turn<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.turn.overdue {
+    fn wait_for_turn<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.turn.overdue || !state.is_turn_under_way() {
             return state;
         }
-        let limit = state.stall_limit();
-        let under_way = |state: &mut State| state.is_turn_under_way();
-        let waited = self.something_changed.wait_timeout_while(state, limit, under_way);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.turn.overdue = state.is_turn_under_way();
+        let (start, limit) = (Instant::now(), state.stall_limit());
+        while state.is_turn_under_way() {
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                state.turn.overdue = true;
+                break;
+            }
+            state = self.wait_for_change(state, Some(left));
+        }
         state
     }
 
@@ -153,18 +182,13 @@ impl Machine {
             if state.moved != before || !full(&state) {
                 continue;
             }
-            let waited = match state.stall_left() {
-                None => self.something_changed.wait(state),
+            state = match state.stall_left() {
                 Some(Duration::ZERO) => {
                     self.give_up(state);
-                    Ok(self.lock())
+                    self.lock()
                 }
-                Some(left) => {
-                    let waited = self.something_changed.wait_timeout(state, left);
-                    waited.map(|(state, _)| state).map_err(|e| PoisonError::new(e.into_inner().0))
-                }
+                left => self.wait_for_change(state, left),
             };
-            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         state
     }
