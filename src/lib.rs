@@ -117,10 +117,7 @@ pub use buffer::{
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
-pub use driver::{
-    DeviceInfo, DriverCall, DriverCalls, DriverError, LoggedStep, Race, RaceAccess, RacedMemory,
-    Step, Touched,
-};
+pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;
 pub use op::{CopySource, CopyTarget, ToVec, Upload};

@@ -14,4 +14,5 @@ pub use assertions::{
 pub use explore::{Explore, Outcome, explore};
 pub use failure::{Cause, Failure};
 
+pub use crate::driver::{LoggedStep, Step, Touched};
 pub use crate::op::Gate;

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use headwater::{LoggedStep, Step};
+use headwater::testing::{LoggedStep, Step};
 
 /// A step, as far as order is concerned.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use headwater::sim::{Schedule, SimOptions};
-use headwater::{Device, Error, LoggedStep, Race, Step};
+use headwater::testing::{LoggedStep, Step};
+use headwater::{Device, Error, Race};
 
 use crate::common::{device_buffer, pinned_buffer, run_to_end, until, wait};
 use crate::kernels::{copy_u32, increment};

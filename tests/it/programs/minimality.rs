@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use headwater::LoggedStep;
+use headwater::testing::LoggedStep;
 
 use crate::oracle::{Act, conflicts, matters};
 

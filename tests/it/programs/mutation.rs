@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use headwater::{Device, LoggedStep, Step};
+use headwater::Device;
+use headwater::testing::{LoggedStep, Step};
 
 use super::program::Program;
 use super::run::Settings;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use headwater::{Device, LoggedStep, Race, RaceAccess, Step};
+use headwater::testing::{LoggedStep, Step};
+use headwater::{Device, Race, RaceAccess};
 
 use super::program::Program;
 use super::run::{Settings, run};
