@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use headwater::sim::{DriverCall, Fault, Injected, Schedule, SimOptions};
-use headwater::{
-    Completion, Device, DeviceBuffer, DriverError, Error, LoggedStep, Result, Step, Stream,
-    Touched, block_on,
-};
+use headwater::testing::{LoggedStep, Step, Touched};
+use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, Result, Stream, block_on};
 
 use crate::common::{
     device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once, run_to_end,

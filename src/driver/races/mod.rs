@@ -20,12 +20,14 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::Location;
 
 pub use report::{Race, RaceAccess, RacedMemory};
 use smallvec::SmallVec;
+
+use rustc_hash::FxHashMap;
 
 use self::clock::{Clock, Host};
 use self::shadow::{Access, Before, Shadow};
@@ -41,12 +43,12 @@ const PIECES_ALWAYS_KEPT: usize = 1_024;
 pub(super) struct Checker {
     streams: Vec<StreamState>,
     /// Live streams by handle.
-    by_handle: HashMap<u64, u32>,
+    by_handle: FxHashMap<u64, u32>,
     /// Destroyed streams whose number can be had again once the host knows all of them.
     destroyed: Vec<u32>,
     host: Host,
     /// What the last recording of each live event comes after; `None`: never recorded.
-    events: HashMap<u64, Option<Clock>>,
+    events: FxHashMap<u64, Option<Clock>>,
     /// By address of their first byte. They do not overlap.
     blocks: BTreeMap<u64, Block>,
     /// Blocks freed by an operation that the host does not know to be finished.

@@ -1,5 +1,6 @@
 //! The checker against the definition: random steps, judged by brute force as well.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::*;

@@ -4,9 +4,11 @@
 //! other is found at once. They are reserved in powers of two and handed out again as soon as
 //! they are freed, the last freed first: what uses freed memory meets the next owner's bytes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
+
+use rustc_hash::FxHashMap;
 
 use super::bytes::{ALIGN, Block, DeviceRange, Pinned, PinnedRange};
 use crate::driver::DevicePtr;
@@ -34,7 +36,7 @@ pub(super) struct DeviceMemory {
     /// By address. Reserved stretches never overlap.
     blocks: BTreeMap<u64, Live>,
     /// Freed addresses by the size reserved, last freed last.
-    freed: HashMap<u64, Vec<u64>>,
+    freed: FxHashMap<u64, Vec<u64>>,
     /// Above it nothing was reserved yet.
     next: u64,
     end: u64,
@@ -62,7 +64,7 @@ impl DeviceMemory {
         let base = BASE + ordinal as u64 * SPACE;
         DeviceMemory {
             blocks: BTreeMap::new(),
-            freed: HashMap::new(),
+            freed: FxHashMap::default(),
             next: base,
             end: base + SPACE,
             live: 0,

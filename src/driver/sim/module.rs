@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 /// Loaded modules and the functions taken of them, by handle.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     /// Names of each module's kernels, with the function's handle once it was asked for.
     modules: HashMap<u64, HashMap<String, Option<u64>>>,
     /// The module of each function.
-    functions: HashMap<u64, u64>,
+    functions: FxHashMap<u64, u64>,
 }
 
 impl Modules {

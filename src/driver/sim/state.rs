@@ -3,10 +3,12 @@
 //! Streams are queues. The head of a stream that nothing holds back is in [`Ready`]; a head that
 //! waits for a recording is in `blocked`; a stream whose operation is being run is in neither.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
 
 use super::bytes::Block;
 use super::control::{SimOp, SimOpKind, SimSpan, Violation};
@@ -95,8 +97,8 @@ pub(super) struct State {
     /// One device that fails takes all others along.
     pub(super) shared_fate: bool,
     timeline: Timeline,
-    pub(super) streams: HashMap<u64, Stream>,
-    pub(super) events: HashMap<u64, Event>,
+    pub(super) streams: FxHashMap<u64, Stream>,
+    pub(super) events: FxHashMap<u64, Event>,
     pub(super) pinned: PinnedMemory,
     pub(super) schedule: Schedule,
     pub(super) ready: Ready,
@@ -105,9 +107,9 @@ pub(super) struct State {
     /// Tests that step right now.
     pub(super) stepping: usize,
     /// Streams whose head waits for a recording, by the recording.
-    pub(super) blocked: HashMap<u64, Vec<u64>>,
+    pub(super) blocked: FxHashMap<u64, Vec<u64>>,
     /// Closed gates, and the streams whose head waits at them.
-    pub(super) gates: HashMap<u64, Vec<u64>>,
+    pub(super) gates: FxHashMap<u64, Vec<u64>>,
     /// Operations not finished, by sequence number.
     pub(super) pending: BTreeMap<u64, Pending>,
     /// The operation being run.
@@ -152,15 +154,15 @@ impl State {
             devices: (0..devices).map(device).collect(),
             shared_fate: options.shared_fate,
             timeline: Timeline::new(devices, &options.cost, options.hardware.threads()),
-            streams: HashMap::new(),
-            events: HashMap::new(),
+            streams: FxHashMap::default(),
+            events: FxHashMap::default(),
             pinned: PinnedMemory::default(),
             schedule: options.schedule,
             ready: Ready::default(),
             turn: Turn::new(options.schedule),
             stepping: 0,
-            blocked: HashMap::new(),
-            gates: HashMap::new(),
+            blocked: FxHashMap::default(),
+            gates: FxHashMap::default(),
             pending: BTreeMap::new(),
             running: None,
             moved: 0,

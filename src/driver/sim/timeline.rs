@@ -5,7 +5,7 @@
 //! pair and direction. Operations are placed in the order in which they execute, each as early as it
 //! can be from then on; an end that was told does not change.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::compute::{Kernel, Multiprocessors};
 use super::cost::CostModel;
@@ -91,7 +91,7 @@ pub(super) struct Timeline {
     multiprocessors: Vec<Multiprocessors>,
     host: Vec<HostLink>,
     /// From one device to another; made when it is first taken.
-    peers: HashMap<(usize, usize), Engine>,
+    peers: FxHashMap<(usize, usize), Engine>,
 }
 
 impl Timeline {
@@ -102,7 +102,7 @@ impl Timeline {
             within: (0..devices).map(|_| Engine::default()).collect(),
             multiprocessors: (0..devices).map(|_| Multiprocessors::new(kernels, threads)).collect(),
             host: (0..devices).map(|_| HostLink::new(cost.both_bytes_per_second)).collect(),
-            peers: HashMap::new(),
+            peers: FxHashMap::default(),
         }
     }
 
