@@ -1,6 +1,8 @@
 //! Which operation made the device fail? It is named where there is only one that can have, and is
 //! always among those that are listed.
 
+use std::time::Duration;
+
 use headwater::sim::{DriverCall, Fault, Schedule, SimOpKind, SimOptions};
 use headwater::{DeviceFailure, DriverError, Error, Result};
 
@@ -233,4 +235,18 @@ fn what_is_in_flight_is_listed_after_its_stream_and_device_are_gone() -> Result<
     let failure = failure_of(wait(innocent));
     assert_eq!((failure.culprit(), failure.suspects.len()), (None, 2), "{failure}");
     Ok(())
+}
+
+#[test]
+fn a_copy_that_never_ends_is_among_what_was_in_flight() {
+    let options = SimOptions::new()
+        .fault(Fault::never_finishes(SimOpKind::CopyD2H))
+        .stall_limit(Duration::from_millis(50));
+    let device = simulated(options);
+    let x = device_buffer(&device, &[1u32; 64]);
+    let mut out = device.alloc_host::<u32>(64).unwrap();
+    x.copy_to(&mut out).unwrap();
+    let message = wait(out.read()).unwrap_err().to_string();
+    assert!(message.contains("copying"), "{message}");
+    assert!(!message.contains("filling") && !message.contains("nothing in flight"), "{message}");
 }
