@@ -84,7 +84,8 @@ impl<T: Pod> HostBuffer<T> {
         let buffer = Self::unwritten(core, elements.len())?;
         buffer.tell_of_access(true);
         // SAFETY: the block has room for as many elements, nobody else knows of it yet, and no
-        // operation touches a block that the pool hands out.
+        // operation touches a block that the pool hands out: its last users were seen to finish, and
+        // earlier ones as in `readable`.
         unsafe {
             let first = buffer.first().as_ptr();
             std::ptr::copy_nonoverlapping(elements.as_ptr(), first, elements.len());
@@ -179,8 +180,10 @@ impl<T: Pod> HostBuffer<T> {
         }
         self.tell_of_access(false);
         // SAFETY: the block has room for `len` elements, is aligned for them (`byte_len`), and its bytes
-        // are defined; any bytes make a `T: Pod`. Every operation that wrote them was seen to finish
-        // (the callers' `waits`), and none that writes can be enqueued while the guard borrows
+        // are defined; any bytes make a `T: Pod`. The last operation that wrote each of them was seen to
+        // finish (the callers' `waits`), and earlier ones came before it, by waits of the device; where
+        // a simulated device loses a wait, the simulator keeps what is left from the bytes
+        // (`Fact::HostAccess`, told above). None that writes can be enqueued while the guard borrows
         // `self`, since that takes `&mut self`.
         let elements = unsafe { std::slice::from_raw_parts(self.first().as_ptr(), self.len) };
         Ok(HostRef::new(elements))
@@ -197,8 +200,8 @@ impl<T: Pod> HostBuffer<T> {
         }
         hazards.written_by_host();
         drop(hazards);
-        // SAFETY: as in `readable`; every operation that touched the bytes was seen to finish, and
-        // none can be enqueued while the guard borrows `self`.
+        // SAFETY: as in `readable`; every operation that touched the bytes was seen to finish or came
+        // before one that was, and none can be enqueued while the guard borrows `self`.
         let elements = unsafe { std::slice::from_raw_parts_mut(self.first().as_ptr(), self.len) };
         HostMut::new(elements)
     }

@@ -246,8 +246,9 @@ pub(crate) struct Fill {
     pub(crate) pitch: usize,
 }
 
-/// What the library tells of itself that no call of the driver shows. The devices take no notice of
-/// it; what watches their calls does.
+/// What the library tells of itself that no call of the driver shows. For what watches the calls; CUDA
+/// takes no notice of it. A simulated device keeps copies from memory that the host is said to
+/// have: tests can have the wait lost that would have ordered them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact {
     /// Device memory of [`Driver::alloc`] was made for a user at that place of the program.
@@ -264,7 +265,7 @@ pub(crate) enum Fact {
 pub(crate) trait Driver: Send + Sync + 'static {
     fn info(&self) -> &DeviceInfo;
 
-    /// Nothing, but for who watches.
+    /// Nothing, but for who watches, and for a simulated device: see [`Fact`].
     fn tell(&self, _fact: Fact) {}
 
     /// `cuStreamCreateWithPriority`, non-blocking flag. May wait for running kernels now and then.

@@ -1,10 +1,11 @@
 //! The host never sees memory that the device still works on, nor memory that nothing has written.
 
-use headwater::{Error, Result};
+use headwater::sim::{Schedule, SimOptions, Violation};
+use headwater::{Device, DeviceBuffer, Error, Result};
 
 use crate::common::{
     any_device, device_buffer, elements, own_device, pinned_buffer, poll_once, run_to_end, sim,
-    stepped, wait, watched,
+    simulated_with, stepped, wait, watched,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -174,4 +175,56 @@ fn pinned_memory_handed_on_shows_nothing_of_its_last_owner() -> Result<()> {
     assert_eq!(*next.try_write()?, [0; 1000]);
     assert_eq!(*next.try_read()?, [0; 1000]);
     Ok(())
+}
+
+/// A stepped device on which the wait of the second of two conflicting operations is lost.
+fn losing() -> (Device, [DeviceBuffer<u32>; 2]) {
+    let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        builder.panic_on_race(false).lose_wait(0)
+    });
+    let buffers = [device_buffer(&device, &[1; 64]), device_buffer(&device, &[2; 64])];
+    (device, buffers)
+}
+
+fn copies_left_behind(device: &Device) -> usize {
+    let violations = sim(device).violations();
+    let is_one = |violation: &&Violation| matches!(violation, Violation::HostAccessInFlight { .. });
+    violations.iter().filter(is_one).count()
+}
+
+#[test]
+fn a_guard_stands_still_also_where_a_wait_was_lost() -> Result<()> {
+    let (device, [x, y]) = losing();
+    let (a, b) = (device.stream(), device.stream());
+    let mut out = device.alloc_host::<u32>(64)?;
+    a.in_scope(|| x.copy_to(&mut out))?;
+    b.in_scope(|| y.copy_to(&mut out))?;
+    while sim(&device).step_stream(b.as_raw()).is_some() {}
+    let guard = out.try_read()?;
+    assert_eq!(copies_left_behind(&device), 1);
+    sim(&device).run_all();
+    assert_eq!(*guard, [2; 64], "the copy that was left behind was made under it");
+    Ok(())
+}
+
+#[test]
+fn memory_used_again_stands_still_also_where_a_wait_was_lost() -> Result<()> {
+    let (device, [x, y]) = losing();
+    let (a, b) = (device.stream(), device.stream());
+    let mut out = device.alloc_host::<u32>(64)?;
+    a.in_scope(|| x.copy_to(&mut out))?;
+    wait_stepping(&device, b.as_raw(), b.in_scope(|| y.copy_to(&mut out))?);
+    drop(out);
+    let mut next = pinned_buffer(&device, &[3u32; 64]);
+    assert_eq!(copies_left_behind(&device), 1, "it is another block");
+    let guard = next.try_write()?;
+    sim(&device).run_all();
+    assert_eq!(*guard, [3; 64]);
+    Ok(())
+}
+
+/// Runs what a stream has, and sees it finished.
+fn wait_stepping(device: &Device, stream: u64, completion: headwater::Completion) {
+    while sim(device).step_stream(stream).is_some() {}
+    wait(completion).expect("it has run");
 }

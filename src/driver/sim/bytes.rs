@@ -1,12 +1,14 @@
 //! The bytes behind simulated device memory and page-locked memory.
 //!
-//! All raw memory of the simulator is in this file. Two rules keep it sound:
+//! All raw memory of the simulator is in this file. Three rules keep it sound:
 //!
 //! - *Device bytes* are touched by one thread, by one operation at a time: whoever wants their
 //!   address shows an [`Executing`], of which there is one per machine, on its executor thread.
-//! - *Page-locked bytes* are shared with the host, and *ordinary memory* is the host's. The executor
-//!   touches either only on behalf of an enqueued copy, whose caller answers for ordering
-//!   (`Driver::copy_h2d`, `copy_d2h`), and of ordinary memory for its life as well.
+//! - *Page-locked bytes* are shared with the host, which says when they are its own (`Driver::tell`): a
+//!   copy that could still touch them then never does, also where a test had the wait lost that
+//!   would have ordered it (`State::host_has`).
+//! - *Ordinary memory* is the host's. The executor touches it only on behalf of an enqueued copy,
+//!   whose caller answers for its order and for its life (`Driver::copy_h2d`, `copy_d2h`).
 //!
 //! All other storage is held by `Arc`: an operation that names bytes keeps them, so that a wrong free
 //! makes a reported error and never a dangling pointer. All bytes are initialised, with [`POISON`].
@@ -14,6 +16,7 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -172,6 +175,12 @@ impl PinnedRange {
     fn pointer(&self) -> NonNull<u8> {
         self.block.bytes.at(self.offset, self.len)
     }
+
+    /// The host addresses that it is.
+    pub(super) fn addresses(&self) -> Range<usize> {
+        let start = self.pointer().as_ptr().addr();
+        start..start + self.len
+    }
 }
 
 /// Bytes of ordinary memory, which nobody here owns.
@@ -226,9 +235,16 @@ impl HostSide {
         }
     }
 
+    pub(super) fn page_locked(&self) -> Option<&PinnedRange> {
+        match self {
+            HostSide::PageLocked(range) => Some(range),
+            HostSide::Ordinary(_) | HostSide::Captured(_) => None,
+        }
+    }
+
     /// Whether it is page-locked memory that `host_free` was called on.
     pub(super) fn is_freed(&self) -> bool {
-        matches!(self, HostSide::PageLocked(range) if range.is_freed())
+        self.page_locked().is_some_and(PinnedRange::is_freed)
     }
 
     /// Address of its bytes, to be read.
@@ -263,8 +279,9 @@ pub(super) fn upload(
     let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
     // SAFETY: `dst` and page-locked memory are inside blocks that they keep allocated, and captured
     // bytes are their own; that ordinary memory is live is promised by who made the `Ordinary`. Nothing
-    // else runs on the device, and the host does not write the source meanwhile: the contract of
-    // `Driver::copy_h2d`. Device memory and the host's are different allocations.
+    // else runs on the device. The host does not write the source meanwhile: of page-locked memory
+    // `State::host_has` sees to that, of ordinary memory the contract of `Driver::copy_h2d`. Device
+    // memory and the host's are different allocations.
     unsafe { ptr::copy_nonoverlapping(src.source(), to.as_ptr(), dst.len.min(src.len())) };
     Ok(())
 }
@@ -279,8 +296,8 @@ pub(super) fn download(
     let Some(to) = dst.destination() else {
         return Ok(());
     };
-    // SAFETY: as in `upload`, by the contract of `Driver::copy_d2h`: the host does not touch the
-    // destination meanwhile.
+    // SAFETY: as in `upload`: the host does not touch the destination meanwhile, by `State::host_has` or
+    // by the contract of `Driver::copy_d2h`.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), dst.len().min(src.len)) };
     Ok(())
 }

@@ -74,8 +74,8 @@ pub struct SimSpan {
     pub end: u64,
 }
 
-/// Something no correct user of the device does. All but [`Violation::OverlappingCopy`] and
-/// [`Violation::PinnedFreedInUse`] end the device with a sticky error as well.
+/// Something no correct user of the device does. All but [`Violation::OverlappingCopy`],
+/// [`Violation::PinnedFreedInUse`] and [`Violation::HostAccessInFlight`] end the device with a sticky error as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -124,6 +124,19 @@ pub enum Violation {
         name: &'static str,
         /// Bytes to copy.
         bytes: usize,
+    },
+    /// The host was given page-locked memory that a copy was still to touch, or was touching: some wait is
+    /// missing, of a stream or of the host. A copy that had not begun moves nothing then, and one that
+    /// was being run was waited for, so that the host's references stay sound.
+    HostAccessInFlight {
+        /// Of the copy, as [`SimOp::id`].
+        id: u64,
+        /// As [`SimOp::stream`].
+        stream: u64,
+        /// As [`SimOp::name`].
+        name: &'static str,
+        /// Bytes to copy.
+        bytes: u64,
     },
     /// A twin panicked.
     TwinPanicked {

@@ -20,7 +20,7 @@ use super::timeline::Takes;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
-    EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -107,6 +107,16 @@ fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
 impl Driver for SimDriver {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn tell(&self, fact: Fact) {
+        let (ptr, bytes, writes) = match fact {
+            Fact::DeviceMemory { .. } => return,
+            // Another owner may do whatever it likes.
+            Fact::HostMemory { ptr, bytes, .. } => (ptr, bytes, true),
+            Fact::HostAccess { ptr, bytes, writes } => (ptr, bytes, writes),
+        };
+        self.user.machine.host_has(ptr.as_ptr().addr(), bytes, writes);
     }
 
     /// A priority that there is not is taken for the next one that there is, as CUDA does.

@@ -107,6 +107,16 @@ impl Machine {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Until so many wait for something to change.
+    #[cfg(test)]
+    pub(super) fn wait_for_others(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.waiting.load(Relaxed) < count {
+            assert!(Instant::now() < deadline, "nobody waits");
+            thread::yield_now();
+        }
+    }
+
     /// Tells callers and tests to look again. Mostly none waits, and telling nobody is a call of the
     /// operating system all the same.
     pub(super) fn changed(&self) {

@@ -190,6 +190,12 @@ impl PinnedMemory {
         Some(block)
     }
 
+    /// Whether there may be operations that name the block in which this address is.
+    pub(super) fn is_named(&self, address: usize) -> bool {
+        let block = self.blocks.range(..=address).next_back();
+        block.is_some_and(|(_, block)| Arc::strong_count(block) > 1)
+    }
+
     /// `bytes` is not 0.
     pub(super) fn find(&self, ptr: NonNull<u8>, bytes: usize) -> HostMemory {
         let start = ptr.as_ptr().addr();

@@ -20,7 +20,8 @@
 //! - `memory`, `bytes`: the address space; the raw storage behind it (all of the `unsafe`);
 //! - `work`, `queue`: one operation; what streams are made of;
 //! - `state`: streams, events and everything else under the lock; more of it in `turn` (what lock-step
-//!   lets run), `stuck` (who waits for whom) and `loss` (how devices end);
+//!   lets run), `stuck` (who waits for whom), `loss` (how devices end) and `host` (what the host has to
+//!   itself);
 //! - `machine`, `executor`: the lock and its waits; the thread;
 //! - `device`: [`Driver`](crate::driver::Driver) on top; `many`: a machine's devices and opening one;
 //!   `control`: the test's handle; `options`.
@@ -32,6 +33,7 @@ mod cost;
 mod device;
 mod executor;
 mod fault;
+mod host;
 mod link;
 mod loss;
 mod machine;

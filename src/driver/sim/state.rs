@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::bytes::Block;
 use super::control::{SimOp, SimOpKind, SimSpan, Violation};
 use super::fault::{Effect, Faults, Injected};
+use super::host::HostSpan;
 use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::Modules;
 use super::options::SimOptions;
@@ -114,6 +115,8 @@ pub(super) struct State {
     pub(super) pending: BTreeMap<u64, Pending>,
     /// The operation being run.
     pub(super) running: Option<u64>,
+    /// The page-locked memory that it copies.
+    pub(super) running_span: Option<HostSpan>,
     /// Grows whenever anything is enqueued, begun, run, opened or dropped.
     pub(super) moved: u64,
     /// `moved` when the device was first seen stuck as it is, and when that was.
@@ -165,6 +168,7 @@ impl State {
             gates: FxHashMap::default(),
             pending: BTreeMap::new(),
             running: None,
+            running_span: None,
             moved: 0,
             stuck_since: None,
             stall_limit: options.stall_limit,
@@ -375,12 +379,14 @@ impl State {
             }
         }
         self.running = Some(seq);
+        self.running_span = HostSpan::of(&work);
         Some(Started { seq, device, name, work, strike })
     }
 
     /// The work that was started has run: gives it its times, or ends its device.
     pub(super) fn finish(&mut self, seq: u64, outcome: Result<(), Failure>, garbage: &mut Garbage) {
         self.running = None;
+        self.running_span = None;
         self.moved += 1;
         // Nothing is placed before the call of the first operation not yet placed.
         let floor = self.pending.values().next().map_or(self.host_now, |first| first.issued);

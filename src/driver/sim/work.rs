@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::bytes::{
-    ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, copy, download, fill, upload,
+    ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, PinnedRange, copy, download,
+    fill, upload,
 };
 use super::control::Violation;
 use super::memory::Missing;
@@ -16,7 +17,7 @@ pub(super) const LAUNCH_FAILED: u32 = 719;
 
 /// An operation on the bytes of the device, as enqueued. Sizes are not 0 where there is a range.
 pub(super) enum Work {
-    /// A copy of no bytes.
+    /// A copy of no bytes, or of bytes that are the host's by now.
     Nothing,
     Upload {
         dst: DevicePtr,
@@ -84,6 +85,15 @@ pub(super) fn fill_extent(fill: &Fill) -> Option<usize> {
 }
 
 impl Work {
+    /// The page-locked memory that it copies, and whether it writes there.
+    pub(super) fn page_locked(&self) -> Option<(&PinnedRange, bool)> {
+        match self {
+            Work::Upload { src, .. } => Some((src.page_locked()?, false)),
+            Work::Download { dst, .. } => Some((dst.page_locked()?, true)),
+            _ => None,
+        }
+    }
+
     /// Finds the memory, on the device that runs it where nothing else is said. On failure the work
     /// comes back, to be dropped without the lock.
     pub(super) fn prepare(

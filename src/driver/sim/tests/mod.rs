@@ -16,6 +16,7 @@ use crate::driver::{
 };
 
 mod faults;
+mod host;
 mod injected;
 mod lazy;
 mod many;

@@ -1,0 +1,129 @@
+//! Page-locked memory that the host has to itself from some point on.
+//!
+//! The library gives it out only when it saw all that conflicts finish, or finish what a stream waited for.
+//! Where a test has such a wait lost, a copy can be left behind that it knows nothing of. Here that copy
+//! is kept from running under the host's references.
+
+use std::ops::Range;
+
+use super::control::Violation;
+use super::machine::Machine;
+use super::queue::Item;
+use super::state::State;
+use super::work::Work;
+
+/// Page-locked memory that an operation copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostSpan {
+    addresses: Range<usize>,
+    writes: bool,
+}
+
+impl HostSpan {
+    pub(super) fn of(work: &Work) -> Option<Self> {
+        let (range, writes) = work.page_locked()?;
+        Some(HostSpan { addresses: range.addresses(), writes })
+    }
+
+    fn conflicts(&self, other: &HostSpan) -> bool {
+        let (a, b) = (&self.addresses, &other.addresses);
+        (self.writes || other.writes) && a.start < b.end && b.start < a.end
+    }
+}
+
+impl State {
+    /// Copies that conflict with an access by the host are made no more, and reported. The number of
+    /// the one that is being run, if it does.
+    fn host_has(&mut self, host: &HostSpan) -> Option<u64> {
+        if !self.pinned.is_named(host.addresses.start) {
+            return None;
+        }
+        let mut left = Vec::new();
+        for (&id, stream) in &mut self.streams {
+            for queued in &mut stream.queue {
+                let Item::Work(work) = &mut queued.item else {
+                    continue;
+                };
+                if HostSpan::of(work).is_some_and(|span| span.conflicts(host)) {
+                    *work = Work::Nothing;
+                    left.push((queued.seq, id));
+                }
+            }
+        }
+        let span = self.running_span.as_ref().filter(|span| span.conflicts(host));
+        let running = span.and(self.running);
+        let stream = running.and_then(|seq| Some((seq, self.pending.get(&seq)?.stream)));
+        left.extend(stream);
+        left.sort_unstable();
+        for (id, stream) in left {
+            let Some(pending) = self.pending.get(&id) else {
+                continue;
+            };
+            let (name, bytes) = (pending.facts.name, pending.facts.bytes);
+            self.report(Violation::HostAccessInFlight { id, stream, name, bytes });
+        }
+        running
+    }
+}
+
+impl Machine {
+    /// The host reads or writes page-locked memory from here on: when this returns, no copy that
+    /// conflicts touches it any more. Waits for such a copy that is being run, which waits for nothing.
+    pub(super) fn host_has(&self, start: usize, bytes: usize, writes: bool) {
+        let host = HostSpan { addresses: start..start.saturating_add(bytes), writes };
+        let mut state = self.lock();
+        // What runs while a twin asks is that twin, which is no copy.
+        if let Some(copy) = state.host_has(&host) {
+            state = self.wait_until(state, |state| state.running != Some(copy));
+        }
+        drop(state);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+    use crate::driver::sim::SimOptions;
+    use crate::driver::sim::bytes::Pinned;
+
+    fn span(addresses: Range<usize>, writes: bool) -> HostSpan {
+        HostSpan { addresses, writes }
+    }
+
+    #[test]
+    fn spans_conflict_where_they_overlap_and_one_is_written() {
+        assert!(span(0..4, true).conflicts(&span(3..5, false)));
+        assert!(span(0..4, false).conflicts(&span(3..5, true)));
+        assert!(!span(0..4, false).conflicts(&span(3..5, false)));
+        assert!(!span(0..4, true).conflicts(&span(4..5, true)));
+        assert!(!span(4..5, true).conflicts(&span(0..4, true)));
+    }
+
+    #[test]
+    fn a_copy_that_is_being_run_is_waited_for() {
+        let machine = Machine::new(1, &SimOptions::new());
+        let block = Pinned::new(4).unwrap();
+        let named = block.range(0, 4).unwrap();
+        let start = named.addresses().start;
+        let mut state = machine.lock();
+        state.pinned.insert(block);
+        (state.running, state.running_span) = (Some(7), Some(span(named.addresses(), true)));
+        drop(state);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                machine.host_has(start, 4, false);
+                assert!(over.load(SeqCst), "the copy still ran");
+            });
+            machine.host_has(start + 4, 4, true); // not what is copied
+            machine.wait_for_others(1);
+            let mut state = machine.lock();
+            over.store(true, SeqCst);
+            state.running = None;
+            machine.changed();
+        });
+    }
+}
