@@ -173,17 +173,30 @@ impl Fault {
         self.always()
     }
 
-    /// What is struck is done all the same, and then answers the error. CUDA's calls do so with sticky
-    /// codes: they also tell the errors of earlier work. With another code this is a driver that
-    /// breaks its contract, in which what answers an error was not done, and this crate promises
-    /// nothing. What a call makes is not told to the caller then
+    /// What is struck is done all the same, and then answers the error, a sticky one. CUDA's calls do
+    /// so: they also tell the errors of earlier work. What a call makes is not told to the caller then
     /// and stays for good; a call that would not have succeeded answers its own error.
     ///
     /// # Panics
     ///
-    /// Where it is a fault without an error: one that makes something slow, late, or endless.
+    /// Where the error is not sticky ([`DriverError::is_sticky`]): what is refused with another one was
+    /// not done, which the soundness of this crate rests on. And where it is a fault without an
+    /// error: one that makes something slow, late, or endless.
     #[track_caller]
-    pub fn taking_effect(mut self) -> Self {
+    pub fn taking_effect(self) -> Self {
+        if let Effect::Error { code, .. } = self.effect {
+            let sticky = DriverError::new("", code).is_sticky();
+            assert!(
+                sticky,
+                "a call that is refused with {code} does nothing: 700 and 719 are sticky"
+            );
+        }
+        self.whatever_the_code()
+    }
+
+    /// As [`Fault::taking_effect`], with any code: a driver that breaks its contract.
+    #[track_caller]
+    pub(super) fn whatever_the_code(mut self) -> Self {
         let Effect::Error { takes_effect, .. } = &mut self.effect else {
             panic!("what is slow, late or endless answers no error");
         };
@@ -450,6 +463,12 @@ mod tests {
     #[should_panic(expected = "answers no error")]
     fn what_answers_no_error_does_not_answer_it_late() {
         drop(Fault::seen_late(1).taking_effect());
+    }
+
+    #[test]
+    #[should_panic(expected = "refused with 801 does nothing")]
+    fn what_is_refused_with_an_error_that_passes_is_not_done() {
+        drop(Fault::of_call(FILL, 801).taking_effect());
     }
 
     #[test]

@@ -167,7 +167,7 @@ fn the_call_of_any_index_can_be_made_to_fail_and_no_other_does() {
 fn a_call_made_to_fail_and_to_take_effect_did_what_it_should() {
     for &call in DriverCall::ALL {
         let [struck, other] = [calls(eager()), calls(eager())];
-        struck.b.sim.inject(Fault::of_call(call, NOT_SUPPORTED).taking_effect());
+        struck.b.sim.inject(Fault::of_call(call, NOT_SUPPORTED).whatever_the_code());
         assert_eq!(code(struck.make(call)), Some(NOT_SUPPORTED), "{call:?}");
         assert_eq!(other.make(call), Ok(()));
         assert_eq!(struck.state(), other.state(), "{call:?}");
@@ -192,8 +192,8 @@ fn a_record_that_took_effect_is_reached_and_a_wait_that_did_holds_back() {
     let (x, y) = (b.alloc(16, &s), b.alloc(16, &t));
     b.fill(x, 1, 16, &s);
     let event = b.event();
-    b.sim.inject(Fault::of_call(DriverCall::EventRecord, NOT_SUPPORTED).taking_effect());
-    b.sim.inject(Fault::of_call(DriverCall::StreamWait, NOT_SUPPORTED).taking_effect());
+    b.sim.inject(Fault::of_call(DriverCall::EventRecord, NOT_SUPPORTED).whatever_the_code());
+    b.sim.inject(Fault::of_call(DriverCall::StreamWait, NOT_SUPPORTED).whatever_the_code());
     assert!(b.driver.event_record(&event, &s).is_err());
     assert!(b.driver.stream_wait(&t, &event).is_err());
     b.fill(y, 1, 16, &t);
