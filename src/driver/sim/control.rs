@@ -390,7 +390,7 @@ impl Simulator {
     }
 
     /// Notes that a test steps: what costs no time runs by itself meanwhile, in lock-step too.
-    fn set_stepping<'a>(
+    pub(super) fn set_stepping<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         stepping: bool,
@@ -398,6 +398,9 @@ impl Simulator {
         match stepping {
             true => state.stepping += 1,
             false => state.stepping -= 1,
+        }
+        if !stepping {
+            self.machine.changed(); // calls that wait for room let the device move again
         }
         if !state.schedule.is_lock_step() {
             return state;

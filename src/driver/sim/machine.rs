@@ -143,9 +143,11 @@ impl Machine {
         if !state.schedule.is_lock_step() || self.on_executor() {
             return state;
         }
-        state = self.wait_for_turn(state); // another call's
-        if state.is_turn_under_way() {
-            return state;
+        while state.is_turn_under_way() {
+            if state.turn.overdue {
+                return state;
+            }
+            state = self.wait_for_turn(state); // another call's
         }
         state.turn.overdue = false;
         state.begin_turn();
@@ -161,13 +163,14 @@ impl Machine {
         self.wait_for_turn(state)
     }
 
-    /// Waits until no turn is under way, or until the one that is has taken too long.
+    /// Waits until the turn that is under way is over, or has taken too long.
     fn wait_for_turn<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.turn.overdue || !state.is_turn_under_way() {
             return state;
         }
         let (start, limit) = (Instant::now(), state.stall_limit());
-        while state.is_turn_under_way() {
+        let turn = state.turn.number;
+        while state.turn.number == turn && state.is_turn_under_way() {
             let left = limit.saturating_sub(start.elapsed());
             if left.is_zero() {
                 state.turn.overdue = true;
@@ -430,5 +433,32 @@ impl<'a> Entered<'a> {
         }
         self.machine.release(self.state);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+    use crate::driver::sim::Schedule;
+
+    #[test]
+    fn a_call_waits_for_one_turn_and_not_for_those_begun_later() {
+        let machine = Machine::new(1, &SimOptions::new().schedule(Schedule::Lazy));
+        let over = AtomicBool::new(false);
+        machine.lock().turn.next = Some(Next::Work(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let state = machine.wait_for_turn(machine.lock());
+                assert!(over.load(SeqCst) && !state.turn.overdue, "its turn was under way");
+            });
+            machine.wait_for_others(1);
+            let mut state = machine.lock();
+            over.store(true, SeqCst);
+            state.begin_turn();
+            state.turn.next = Some(Next::Work(0));
+            machine.changed();
+        });
     }
 }

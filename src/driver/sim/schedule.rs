@@ -103,6 +103,8 @@ impl Next {
 /// What a device in lock-step may do in the call under way.
 #[derive(Debug)]
 pub(super) struct Turn {
+    /// Grows with each turn begun.
+    pub(super) number: u64,
     /// What runs next, chosen already; the turn is over where it is `None` and nothing is run.
     pub(super) next: Option<Next>,
     /// How many items ran, or are being run.
@@ -120,7 +122,7 @@ impl Turn {
             Schedule::Random { seed, deviations } => Dice::new(seed, deviations),
             _ => Dice::new(0, 0),
         };
-        Turn { next: None, ran: 0, owed: false, overdue: false, dice }
+        Turn { number: 0, next: None, ran: 0, owed: false, overdue: false, dice }
     }
 
     pub(super) fn deviations(&self) -> u32 {
@@ -148,6 +150,7 @@ impl Schedule {
 
     /// A call lets the device move.
     pub(super) fn begin(self, turn: &mut Turn, ready: &Ready, needed: impl Fn(u64, u64) -> bool) {
+        turn.number += 1;
         turn.ran = 0;
         self.go_on(turn, ready, needed);
         turn.owed = false;

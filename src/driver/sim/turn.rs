@@ -8,7 +8,10 @@ use crate::driver::DevicePtr;
 impl State {
     pub(super) fn set_schedule(&mut self, schedule: Schedule) {
         self.schedule = schedule;
+        // Who waits for the turn under way waits for it no more.
+        let number = self.turn.number + 1;
         self.turn = Turn::new(schedule);
+        self.turn.number = number;
     }
 
     /// A call lets the device move. Not while tests step: it is theirs to move then.

@@ -1,6 +1,7 @@
 //! Any legal order, by a seed.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use super::program::{copied, copied_late, overwritten, trace};
 use super::{Bench, Schedule, SimOptions, bench, code};
@@ -171,6 +172,29 @@ fn a_test_can_step_while_others_call() {
             }
         });
         assert_eq!(b.ran().len(), 400, "{schedule:?}");
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_room_goes_on_when_a_test_has_stepped() {
+    for schedule in [Schedule::Lazy, Schedule::Random { seed: 3, deviations: 0 }] {
+        let b = bench(SimOptions::new().schedule(schedule).queue_limit(1));
+        let s = b.stream();
+        b.launch(&s, |_| Ok(()));
+        let machine = &b.sim.machine;
+        drop(b.sim.set_stepping(machine.lock(), true));
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(|| b.launch(&s, |_| Ok(())));
+            machine.wait_for_others(1);
+            drop(b.sim.set_stepping(machine.lock(), false));
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !blocked.is_finished() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            let in_time = blocked.is_finished();
+            b.sim.set_schedule(Schedule::Eager); // whoever was forgotten goes on
+            assert!(in_time, "{schedule:?}");
+        });
     }
 }
 
