@@ -160,6 +160,9 @@ pub enum Violation {
 ///
 /// Methods that say that they *block* wait for the device's executor thread, not for virtual time.
 /// Called by a twin, which runs on that thread, they return at once without having done anything.
+/// They wait for no operation longer than [`SimOptions::stall_limit`](super::SimOptions::stall_limit), or
+/// ten seconds where that is not said: if its twin has not returned by then, they return as if nothing
+/// more could run, and [`stuck`](Simulator::stuck) names it.
 #[derive(Clone)]
 pub struct Simulator {
     pub(super) machine: Arc<Machine>,
@@ -188,7 +191,8 @@ impl Simulator {
     pub fn pending(&self) -> Vec<SimOp> {
         let mut state = self.machine.lock();
         if state.schedule == Schedule::Stepped && !self.machine.on_executor() {
-            state = self.machine.wait_until(state, State::settled);
+            state =
+                self.machine.wait_within_limit(state, State::settled).unwrap_or_else(|late| late);
         }
         state.ops().collect()
     }
@@ -231,7 +235,8 @@ impl Simulator {
 
     /// Who waits for whom, if the device is stuck: something is pending, nothing runs, and nothing
     /// could. A gate was not opened, an operation never ends, or under [`Schedule::Stepped`] a step
-    /// is due. What nobody needs under [`Schedule::Lazy`] makes no device stuck: it is if something is
+    /// is due. Or an operation is run that has not returned within the stall limit, from when somebody first
+    /// waited for it or asked this. What nobody needs under [`Schedule::Lazy`] makes no device stuck: it is if something is
     /// needed and nothing of that can run.
     pub fn stuck(&self) -> Option<Stuck> {
         self.machine.lock().stuck()
@@ -243,7 +248,7 @@ impl Simulator {
     ///
     /// By itself the device does so after [`SimOptions::stall_limit`](super::SimOptions::stall_limit).
     pub fn give_up(&self) -> Option<Stuck> {
-        self.machine.give_up(self.machine.lock())
+        self.machine.give_up(self.machine.lock(), false)
     }
 
     /// How many choices of [`Schedule::Random`] differed from the tame ones so far.
@@ -259,10 +264,11 @@ impl Simulator {
         self.machine.changed();
     }
 
-    /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands.
+    /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands. Or until
+    /// the stall limit is over for an operation that does not return.
     pub fn settle(&self) {
         if !self.machine.on_executor() {
-            drop(self.machine.wait_until(self.machine.lock(), State::settled));
+            drop(self.machine.wait_within_limit(self.machine.lock(), State::settled));
         }
     }
 
@@ -369,24 +375,36 @@ impl Simulator {
         if self.machine.on_executor() {
             return None;
         }
-        let state = self.machine.wait_until(self.machine.lock(), State::settled);
-        let mut state = self.set_stepping(state, true);
+        let state = self.machine.wait_within_limit(self.machine.lock(), State::settled).ok()?;
+        let (state, ran) = self.run_alone(self.set_stepping(state, true), wanted);
+        drop(self.set_stepping(state, false));
+        ran
+    }
+
+    /// As [`Simulator::run_one`], while tests step.
+    fn run_alone<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        wanted: impl Fn(&SimOp) -> bool,
+    ) -> (MutexGuard<'a, State>, Option<SimOp>) {
         let idle = |state: &State| state.permit.is_none() && state.settled();
-        state = self.machine.wait_until(state, idle);
+        let mut state = match self.machine.wait_within_limit(state, idle) {
+            Ok(state) => state,
+            Err(late) => return (late, None),
+        };
         let Some(op) = state.ops().find(&wanted) else {
-            drop(self.set_stepping(state, false));
-            return None;
+            return (state, None);
         };
         state.permit = Some(Permit { seq: op.id, ran: None });
         self.machine.release(state);
 
         let known = |state: &State| state.permit.as_ref().is_none_or(|p| p.ran.is_some());
-        state = self.machine.wait_until(self.machine.lock(), known);
+        state =
+            self.machine.wait_within_limit(self.machine.lock(), known).unwrap_or_else(|late| late);
         let ran = state.permit.take().and_then(|permit| permit.ran);
         self.machine.changed(); // others who wait to step
-        state = self.machine.wait_until(state, State::settled);
-        drop(self.set_stepping(state, false));
-        (ran == Some(true)).then_some(op)
+        let settled = self.machine.wait_within_limit(state, State::settled);
+        (settled.unwrap_or_else(|late| late), (ran == Some(true)).then_some(op))
     }
 
     /// Notes that a test steps: what costs no time runs by itself meanwhile, in lock-step too.

@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::schedule::Next;
 use super::state::{Garbage, Started, State};
 use super::work::{Failure, discard};
+use crate::foreign::contained;
 
 /// What a device answers whose executor met a bug in the simulator.
 const UNKNOWN: u32 = 999;
@@ -101,7 +102,10 @@ fn execute<'a>(
 
 fn drop_unlocked(machine: &Machine, garbage: Garbage) {
     machine.changed();
-    let Garbage { works, blocks } = garbage;
+    let Garbage { reports, works, blocks } = garbage;
+    for report in reports {
+        contained(|| tracing::error!("{report}\nit was waited for too long, and ends"));
+    }
     works.into_iter().for_each(discard);
     drop(blocks);
 }

@@ -89,6 +89,29 @@ impl Machine {
         state
     }
 
+    /// As [`Machine::wait_until`], but `Err` where an operation is run for too long meanwhile, or nothing
+    /// moves for as long.
+    pub(super) fn wait_within_limit<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut reached: impl FnMut(&State) -> bool,
+    ) -> Result<MutexGuard<'a, State>, MutexGuard<'a, State>> {
+        let mut seen = (state.moved, Instant::now());
+        while !reached(&state) {
+            if state.moved != seen.0 {
+                seen = (state.moved, Instant::now());
+            }
+            let unmoved = || state.run_limit().saturating_sub(seen.1.elapsed());
+            let idle = if state.running.is_none() { unmoved() } else { Duration::MAX };
+            let left = state.run_left().unwrap_or(idle);
+            if left.is_zero() {
+                return Err(state);
+            }
+            state = self.wait_for_change(state, Some(left));
+        }
+        Ok(state)
+    }
+
     /// Waits, lock given back meanwhile, until something may have changed, or for as long as that.
     fn wait_for_change<'a>(
         &'a self,
@@ -171,7 +194,9 @@ impl Machine {
         let (start, limit) = (Instant::now(), state.stall_limit());
         let turn = state.turn.number;
         while state.turn.number == turn && state.is_turn_under_way() {
-            let left = limit.saturating_sub(start.elapsed());
+            // Where nothing runs, the device's thread drops what it may not: user code, that may wait.
+            let idle = limit.saturating_sub(start.elapsed());
+            let left = state.run_left().unwrap_or(idle);
             if left.is_zero() {
                 state.turn.overdue = true;
                 break;
@@ -197,7 +222,7 @@ impl Machine {
             }
             state = match state.stall_left() {
                 Some(Duration::ZERO) => {
-                    self.give_up(state);
+                    self.give_up(state, true);
                     self.lock()
                 }
                 left => self.wait_for_change(state, left),
@@ -289,10 +314,12 @@ impl Machine {
         self.changed();
     }
 
-    /// Ends what is stuck with a sticky error, and says how it was; nothing where it is not.
-    pub(super) fn give_up(&self, mut state: MutexGuard<'_, State>) -> Option<Stuck> {
+    /// Ends what is stuck with a sticky error, and says how it was; nothing where it is not. `log`: where
+    /// nobody asked for it.
+    pub(super) fn give_up(&self, mut state: MutexGuard<'_, State>, log: bool) -> Option<Stuck> {
         let stuck = state.stuck()?;
         let mut garbage = std::mem::take(&mut state.garbage);
+        garbage.reports.extend(log.then(|| stuck.clone()));
         state.give_up(&stuck, &mut garbage);
         state.garbage = garbage;
         self.release(state);
@@ -336,7 +363,7 @@ impl<'a> Entered<'a> {
             return self.done(false);
         }
         let error = self.error(DriverError::LAUNCH_TIMEOUT);
-        self.machine.give_up(self.state);
+        self.machine.give_up(self.state, true);
         Err(error)
     }
 

@@ -184,9 +184,15 @@ impl SimOptions {
     /// nobody waits for ever. Ten seconds if not said; under [`Schedule::Stepped`], where a test
     /// that has not stepped yet looks the same, no limit. [`Duration::MAX`] is no limit either.
     ///
-    /// Looked at by event queries, and by calls that wait for room in a queue. A call that lets the
-    /// device move, under a schedule in lock-step, waits no longer than so for an operation to
-    /// run: a twin that blocks for ever does not take the caller with it.
+    /// Looked at by event queries, and by calls that wait for room in a queue. Whoever waits is told
+    /// [`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT), that the device is lost; who waited for whom is
+    /// logged as an error (`tracing`), and kept among the [`violations`](super::Simulator::violations).
+    ///
+    /// It also bounds how long an operation is waited for that does not return, ten seconds if not said
+    /// under any schedule: a call that lets the device move, under a schedule in lock-step, and the
+    /// methods of [`Simulator`](super::Simulator) that block go on without it. A twin that
+    /// blocks for ever takes no caller with it. A device does not end for that by itself:
+    /// [`stuck`](super::Simulator::stuck) names the operation.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.stall_limit = Some(limit);
         self

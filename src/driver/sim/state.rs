@@ -20,6 +20,7 @@ use super::options::SimOptions;
 pub(super) use super::queue::{Event, Item, Recording};
 use super::queue::{Queued, Stream};
 use super::schedule::{Next, Ready, Schedule, Turn};
+use super::stuck::Stuck;
 use super::timeline::{Takes, Timeline};
 use super::work::{Failure, Work};
 
@@ -65,19 +66,22 @@ pub(super) struct Permit {
 }
 
 /// What came out of the queues for good. Holds user code's captures and large memory: dropped
-/// without the lock.
+/// without the lock. And what is to be logged, which calls user code as well.
 #[derive(Default)]
 pub(super) struct Garbage {
+    /// How devices were stuck that ended by themselves.
+    pub(super) reports: Vec<Stuck>,
     pub(super) works: Vec<Work>,
     pub(super) blocks: Vec<Arc<Block>>,
 }
 
 impl Garbage {
     pub(super) fn is_empty(&self) -> bool {
-        self.works.is_empty() && self.blocks.is_empty()
+        self.works.is_empty() && self.blocks.is_empty() && self.reports.is_empty()
     }
 
     pub(super) fn add(&mut self, other: Garbage) {
+        self.reports.extend(other.reports);
         self.works.extend(other.works);
         self.blocks.extend(other.blocks);
     }
@@ -119,6 +123,8 @@ pub(super) struct State {
     pub(super) running_span: Option<HostSpan>,
     /// Grows whenever anything is enqueued, begun, run, opened or dropped.
     pub(super) moved: u64,
+    /// The operation that was being run when somebody waited, and when that was first so.
+    pub(super) running_since: Option<(u64, Instant)>,
     /// `moved` when the device was first seen stuck as it is, and when that was.
     pub(super) stuck_since: Option<(u64, Instant)>,
     /// How long it may be so; `None` where the schedule says.
@@ -170,6 +176,7 @@ impl State {
             running: None,
             running_span: None,
             moved: 0,
+            running_since: None,
             stuck_since: None,
             stall_limit: options.stall_limit,
             permit: None,

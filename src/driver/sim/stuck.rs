@@ -8,10 +8,11 @@ use super::queue::{Item, Stream};
 use super::schedule::Schedule;
 use super::state::State;
 
-/// How long a device may be stuck, unless a test steps it.
+/// How long a device may be stuck, unless a test steps it, and an operation be run.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// A device that does not move: something is pending, nothing runs, and nothing could.
+/// A device that does not move: something is pending, nothing runs, and nothing could. Or an operation
+/// runs and does not come to its end.
 ///
 /// Displayed it says of each stream what it waits for, a line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,11 @@ pub enum WaitsFor {
     },
     /// Its first operation was begun and never ends.
     End,
+    /// Its first operation is being run, and does not return: its twin waits for something, or takes
+    /// longer than [`SimOptions::stall_limit`](super::SimOptions::stall_limit).
+    Return,
+    /// The operation that is being run, on another stream. It could run, but one does at a time.
+    Turn,
     /// A step, under [`Schedule::Stepped`].
     Step,
     /// Somebody to need it, under [`Schedule::Lazy`]. Nobody does.
@@ -64,7 +70,10 @@ pub enum WaitsFor {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the device is stuck: nothing runs, and nothing could")?;
+        f.write_str(match self.streams.iter().any(|s| s.waits_for == WaitsFor::Return) {
+            true => "the device is stuck: what runs does not return",
+            false => "the device is stuck: nothing runs, and nothing could",
+        })?;
         for stuck @ StuckStream { stream, op, behind, waits_for } in &self.streams {
             write!(f, "\n  stream {stream}: ")?;
             match op {
@@ -85,6 +94,8 @@ impl fmt::Display for Stuck {
                     }
                 }
                 WaitsFor::End => f.write_str(" was begun and never ends")?,
+                WaitsFor::Return => f.write_str(" is being run and does not return")?,
+                WaitsFor::Turn => f.write_str(" could run, but for the one that is being run")?,
                 WaitsFor::Step => f.write_str(" waits for a step, which nobody takes")?,
                 WaitsFor::Need => f.write_str(" could run, but nobody needs it")?,
             }
@@ -109,14 +120,16 @@ impl fmt::Display for Named {
 
 impl State {
     /// Who waits for whom, if the device is stuck.
-    pub(super) fn stuck(&self) -> Option<Stuck> {
-        if !self.is_stuck() {
+    pub(super) fn stuck(&mut self) -> Option<Stuck> {
+        let overdue = self.overdue();
+        if overdue.is_none() && !self.is_stuck() {
             return None;
         }
         let streams = self.streams.iter();
         let mut streams: Vec<_> = streams
             .filter_map(|(&id, stream)| {
-                let first = stream.first_work();
+                let is_run = stream.running && stream.endless.is_none();
+                let first = self.running.filter(|_| is_run).or_else(|| stream.first_work());
                 let pending = first.and_then(|seq| Some((seq, self.pending.get(&seq)?)));
                 Some(StuckStream {
                     stream: id,
@@ -135,6 +148,9 @@ impl State {
         if stream.endless.is_some() {
             return Some(WaitsFor::End);
         }
+        if stream.running {
+            return Some(WaitsFor::Return);
+        }
         let first = stream.queue.front()?;
         if let Item::Wait(on) = &first.item {
             return Some(WaitsFor::Recording { stream: on.stream, after: on.after });
@@ -142,8 +158,9 @@ impl State {
         let gate = self.pending.get(&first.seq).and_then(|pending| pending.facts.gate);
         Some(match gate.filter(|gate| self.gates.contains_key(gate)) {
             Some(gate) => WaitsFor::Gate { gate },
-            None if self.schedule == Schedule::Lazy => WaitsFor::Need,
-            None => WaitsFor::Step,
+            None if self.schedule == Schedule::Stepped => WaitsFor::Step,
+            None if self.schedule == Schedule::Lazy && first.seq >= stream.needed => WaitsFor::Need,
+            None => WaitsFor::Turn,
         })
     }
 
@@ -178,6 +195,32 @@ impl State {
             _ => {
                 self.stuck_since = Some((self.moved, now));
                 Some(Duration::ZERO)
+            }
+        }
+    }
+
+    /// The operation that has been run for too long, unless its device has failed: nobody waits for it
+    /// then.
+    fn overdue(&mut self) -> Option<u64> {
+        let (seq, left) = (self.running?, self.run_left()?);
+        let stream = self.streams.get(&self.pending.get(&seq)?.stream)?;
+        let works = self.devices[stream.device].failed.is_none();
+        (left.is_zero() && works).then_some(seq)
+    }
+
+    /// How long an operation may be run while somebody waits.
+    pub(super) fn run_limit(&self) -> Duration {
+        self.stall_limit.unwrap_or(STALL_LIMIT)
+    }
+
+    /// How much longer the one that is being run may be. It counts from when this was first asked.
+    pub(super) fn run_left(&mut self) -> Option<Duration> {
+        let (seq, limit) = (self.running?, self.run_limit());
+        match self.running_since {
+            Some((of, since)) if of == seq => Some(limit.saturating_sub(since.elapsed())),
+            _ => {
+                self.running_since = Some((seq, Instant::now()));
+                Some(limit)
             }
         }
     }

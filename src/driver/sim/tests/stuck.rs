@@ -34,15 +34,19 @@ fn a_device_that_has_nothing_to_do_or_something_that_could_run_is_not_stuck() {
 #[test]
 fn what_could_run_in_the_next_call_makes_no_device_stuck() {
     for schedule in [Schedule::Lazy, Schedule::Random { seed: 0, deviations: 0 }] {
-        let b = bench(SimOptions::new().schedule(schedule).stall_limit(Duration::ZERO));
-        let s = b.stream();
-        b.launch(&s, |_| Ok(()));
-        assert_eq!(b.sim.stuck(), None, "{schedule:?}");
-        let event = b.record(&s);
-        b.launch(&s, |_| Ok(()));
-        b.done(&event);
-        assert_eq!(b.sim.stuck(), None, "{schedule:?}");
-        b.wait_for(&event);
+        for options in [SimOptions::new(), SimOptions::new().stall_limit(Duration::ZERO)] {
+            let waits = options.stall_limit.is_none();
+            let b = bench(options.schedule(schedule));
+            let not_stuck = || assert!(!waits || b.sim.stuck().is_none(), "{schedule:?}");
+            let s = b.stream();
+            b.launch(&s, |_| Ok(()));
+            not_stuck();
+            let event = b.record(&s);
+            b.launch(&s, |_| Ok(()));
+            b.done(&event);
+            not_stuck();
+            b.wait_for(&event);
+        }
     }
 }
 
@@ -257,9 +261,66 @@ fn a_twin_that_blocks_does_not_keep_the_calls_of_others() {
     for _ in 0..3 {
         assert!(!b.done(&event));
     }
-    assert_eq!(b.sim.stuck(), None, "it runs");
+    assert_eq!(waits(b.sim.stuck()), [(s.raw(), WaitsFor::Return)]);
     open.send(()).unwrap();
     b.wait_for(&event);
     b.launch(&s, |_| Ok(()));
     assert_eq!(b.wait_for(&b.record(&s)), 2, "in lock-step again");
+}
+
+/// A device whose first launch does not return before something is sent, and its stream.
+fn does_not_return(options: SimOptions) -> (Bench, crate::driver::StreamHandle, mpsc::Sender<()>) {
+    let b = bench(options.stall_limit(Duration::from_millis(20)));
+    let s = b.stream();
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    b.launch(&s, move |_| {
+        let _ = gate.lock().unwrap().recv();
+        Ok(())
+    });
+    (b, s, open)
+}
+
+#[test]
+fn a_test_waits_for_a_twin_that_does_not_return_as_long_as_the_limit_and_is_told_who_it_is() {
+    for schedule in [Schedule::Eager, Schedule::Stepped] {
+        let (b, s, open) = does_not_return(SimOptions::new().schedule(schedule));
+        let t = b.stream();
+        b.launch(&t, |_| Ok(()));
+        let (one, two) = (s.raw(), t.raw());
+        if schedule == Schedule::Stepped {
+            assert_eq!(b.sim.step(), None, "it has not run");
+        }
+        b.sim.settle();
+        assert_eq!((b.sim.step(), b.sim.run_all()), (None, 0));
+        assert_eq!(b.pending().len(), 1, "{schedule:?}");
+
+        let other = if schedule == Schedule::Eager { WaitsFor::Turn } else { WaitsFor::Step };
+        let stuck = b.sim.stuck();
+        assert_eq!(waits(stuck.clone()), [(one, WaitsFor::Return), (two, other)]);
+        let said = stuck.unwrap().to_string();
+        let first = "the device is stuck: what runs does not return\n  stream ";
+        assert!(
+            said.starts_with(first) && said.contains("is being run and does not return"),
+            "{said}"
+        );
+
+        open.send(()).unwrap();
+        b.sim.set_schedule(Schedule::Eager);
+        let end = b.record(&t);
+        b.wait_for(&end);
+        assert_eq!(b.ran().len(), 2);
+        assert_eq!(b.sim.stuck(), None);
+    }
+}
+
+#[test]
+fn to_give_up_ends_a_device_whose_twin_does_not_return() {
+    let (b, s, open) = does_not_return(SimOptions::new());
+    let event = b.record(&s);
+    b.sim.settle();
+    assert!(b.sim.give_up().is_some());
+    assert_eq!(code(b.driver.event_query(&event)), TIMEOUT);
+    assert_eq!(b.sim.stuck(), None, "nobody waits for it");
+    open.send(()).unwrap();
 }
