@@ -103,6 +103,11 @@ impl fmt::Display for DeviceFailure {
                 "; CUDA does not let this process use the device again, nor, where it was tried, \
                  another one: restart the process"
             }
+            // The violations have it, as the error knows of nothing but the code.
+            None if cause.code() == DriverError::LAUNCH_TIMEOUT => {
+                "; a simulated device ends so when it is stuck: who waited for whom, such as for a closed \
+                 gate, is in the log and in `Simulator::violations`"
+            }
             None => "; open another one",
         })
     }
@@ -124,6 +129,20 @@ mod tests {
         let cause = DriverError::new("cuEventQuery", code);
         let suspects = suspects.iter().map(suspect).collect();
         DeviceFailure { device: 3, ordinal: Some(1), cause, suspects }.to_string()
+    }
+
+    #[test]
+    fn a_simulated_device_that_was_stuck_says_where_to_look() {
+        let message = |ordinal, code| {
+            let cause = DriverError::new("cuEventQuery", code);
+            DeviceFailure { device: 3, ordinal, cause, suspects: Vec::new() }.to_string()
+        };
+        assert!(
+            message(None, 702)
+                .contains("closed gate, is in the log and in `Simulator::violations`")
+        );
+        assert!(!message(Some(0), 702).contains("gate"));
+        assert!(!message(None, 719).contains("gate"));
     }
 
     #[test]

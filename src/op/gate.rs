@@ -44,8 +44,10 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 ///
-/// On a simulated device it is a gate of the device's: it takes no time, and where nothing else can
-/// happen either, the device says so.
+/// On a simulated device it is a gate of the device's: it takes no time. Whoever waits for what is behind
+/// it when nothing else can happen either is told after ten seconds
+/// ([`SimOptions::stall_limit`](crate::sim::SimOptions::stall_limit)) that the device is lost, with
+/// code 702; the log and [`Simulator::violations`](crate::sim::Simulator::violations) name the gate.
 ///
 /// On a GPU it is a kernel of one thread for each stream held, which looks at page-locked memory until
 /// the host writes there, for ten seconds at most ([`with_limit`](Gate::with_limit)), so that no test

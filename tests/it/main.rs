@@ -31,6 +31,7 @@ mod races;
 mod refused;
 mod streams;
 mod stub_driver;
+mod stuck;
 mod suspects;
 mod taken_back;
 mod testing;

@@ -194,7 +194,7 @@ impl Machine {
         let (start, limit) = (Instant::now(), state.stall_limit());
         let turn = state.turn.number;
         while state.turn.number == turn && state.is_turn_under_way() {
-            // Where nothing runs, the device's thread drops what it may not: user code, that may wait.
+            // Where nothing runs the device's thread may be dropping user code, which can block as well.
             let idle = limit.saturating_sub(start.elapsed());
             let left = state.run_left().unwrap_or(idle);
             if left.is_zero() {
