@@ -104,6 +104,7 @@ mod driver;
 mod error;
 mod foreign;
 mod op;
+mod random;
 mod reactor;
 pub mod sim;
 mod sync;

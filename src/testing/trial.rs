@@ -10,6 +10,7 @@ use super::failure::Cause;
 use super::panics;
 use crate::builder::DeviceBuilder;
 use crate::device::Device;
+use crate::random::SplitMix64;
 use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
 use crate::task::{Chooser, Ended, Stall, run};
 
@@ -150,7 +151,7 @@ struct Choices(Rc<State>);
 #[derive(Debug)]
 struct State {
     /// Not from the seed itself, from which the device draws.
-    numbers: Cell<u64>,
+    numbers: Cell<SplitMix64>,
     /// How often a task may still let others go first.
     left: Cell<u32>,
     limit: u32,
@@ -158,7 +159,8 @@ struct State {
 
 impl Choices {
     fn new(seed: u64, limit: u32) -> Self {
-        let state = State { numbers: Cell::new(!seed), left: Cell::new(limit), limit };
+        let state =
+            State { numbers: Cell::new(SplitMix64::new(!seed)), left: Cell::new(limit), limit };
         Choices(Rc::new(state))
     }
 
@@ -167,14 +169,11 @@ impl Choices {
         self.0.limit - self.0.left.get()
     }
 
-    /// SplitMix64.
     fn next(&self) -> u64 {
-        let state = self.0.numbers.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.numbers.set(state);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let mut numbers = self.0.numbers.get();
+        let next = numbers.next();
+        self.0.numbers.set(numbers);
+        next
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// From the bottom. `error` is one type for the whole crate and wraps `driver`'s own, so it stands
 /// above `driver`, which does not know it. There are no exceptions.
 const LAYERS: [&[&str]; 8] = [
-    &["sync", "foreign"],
+    &["sync", "foreign", "random"],
     &["driver"],
     &["error"],
     &["reactor"],

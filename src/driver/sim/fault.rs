@@ -2,8 +2,8 @@
 //! never to end. Pure.
 
 use super::control::SimOpKind;
-use super::random::SplitMix64;
 use crate::driver::{DriverCall, DriverError};
+use crate::random::SplitMix64;
 
 /// Faults that struck which are remembered: the first ones say most.
 const INJECTED_KEPT: usize = 1_024;
