@@ -156,6 +156,43 @@ fn devices_of_one_machine_fail_together() {
 }
 
 #[test]
+fn what_is_pending_is_dropped_by_device_stream_and_the_order_enqueued() {
+    let all = devices(3, SimOptions::new());
+    let (told, heard) = mpsc::channel();
+    let streams: Vec<_> = all.iter().map(|b| [b.stream(), b.stream()]).collect();
+    for name in 0..2 {
+        for (device, b) in all.iter().enumerate().rev() {
+            for (stream, on) in streams[device].iter().enumerate().rev() {
+                let dropped = Tells((device, stream, name), told.clone());
+                let captured = std::sync::Mutex::new(Some(dropped));
+                let twin = || -> TwinJob {
+                    let captured = captured.lock().unwrap().take();
+                    Box::new(move |_| {
+                        drop(captured);
+                        Ok(())
+                    })
+                };
+                b.try_launch(&[], KernelCost::Unknown, 1, on, Some(&twin)).unwrap();
+            }
+        }
+    }
+    all[1].sim.fail(719);
+    let order: Vec<_> = heard.iter().take(12).collect();
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+type Place = (usize, usize, usize);
+
+/// Tells where it was when it is dropped.
+struct Tells(Place, mpsc::Sender<Place>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
+    }
+}
+
+#[test]
 fn the_machines_own_handle_is_of_all_devices() {
     let machine = SimMachine::with(2, SimOptions::new());
     let all: Vec<_> = (0..2).map(|ordinal| bench_on(machine.open(ordinal).unwrap())).collect();

@@ -78,19 +78,28 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// The same for the same trace in every build, whatever operations cost: FNV-1a of what it
-    /// prints without its times.
+    /// The same for the same trace in every build, whatever operations cost.
     pub(super) fn digest(&self) -> u64 {
-        let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
         let mut timeless = Trace { host_now: 0, ..self.clone() };
         timeless.spans.iter_mut().for_each(|span| (span.3, span.4) = (0, 0));
-        format!("{timeless:?}").bytes().fold(0xCBF2_9CE4_8422_2325, mix)
+        timeless.digest_with_times()
+    }
+
+    /// The same for the same trace in every build: FNV-1a of what it prints.
+    pub(super) fn digest_with_times(&self) -> u64 {
+        let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        format!("{self:?}").bytes().fold(0xCBF2_9CE4_8422_2325, mix)
     }
 }
 
 /// A program of three streams that races: where it goes from here depends on the order.
 pub(super) fn trace(schedule: Schedule) -> Trace {
-    let b = bench(SimOptions::new().schedule(schedule).queue_limit(3));
+    trace_with(SimOptions::new().schedule(schedule))
+}
+
+/// As [`trace`], on a device with these options.
+pub(super) fn trace_with(options: SimOptions) -> Trace {
+    let b = bench(options.queue_limit(3));
     let streams = [b.stream(), b.stream(), b.stream()];
     let x = b.alloc(64, &streams[0]);
     let host = b.driver.host_alloc(64).unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::program::{copied, copied_late, overwritten, trace};
-use super::{Bench, Schedule, SimOptions, bench, code};
+use super::program::{copied, copied_late, overwritten, trace, trace_with};
+use super::{Bench, CostModel, Schedule, SimOptions, bench, code};
 
 #[test]
 fn the_same_seed_makes_the_same_run_and_others_make_others() {
@@ -23,6 +23,35 @@ fn a_run_is_the_same_in_every_build() {
     assert_eq!(
         digests,
         [1_658_941_729_364_585_786, 16_711_878_529_664_472_725, 9_778_902_550_255_278_730]
+    );
+}
+
+#[test]
+fn the_times_of_a_run_are_the_same_in_every_build() {
+    // Each field set: the digests are of the arithmetic, not of what some device costs.
+    let cost = CostModel {
+        h2d_bytes_per_second: 7_000_000_000,
+        d2h_bytes_per_second: 6_000_000_000,
+        both_bytes_per_second: 11_000_000_000,
+        h2d_pageable_bytes_per_second: 3_000_000_000,
+        d2h_pageable_bytes_per_second: 2_000_000_000,
+        peer_bytes_per_second: 13_000_000_000,
+        d2d_bytes_per_second: 170_000_000,
+        memory_bytes_per_second: 19_000_000,
+        operations_per_second: 23_000_000_000,
+        copy_latency_ns: 290,
+        kernel_minimum_ns: 310,
+        concurrent_kernels: 2,
+        launch_call_ns: 370,
+        copy_call_ns: 41,
+    };
+    let digests = [Schedule::random(1), Schedule::random(2), Schedule::Lazy].map(|schedule| {
+        let options = SimOptions::new().cost(cost.clone()).schedule(schedule);
+        trace_with(options).digest_with_times()
+    });
+    assert_eq!(
+        digests,
+        [16_299_689_237_744_789_503, 3_194_634_282_103_858_346, 7_666_389_623_974_840_138]
     );
 }
 
