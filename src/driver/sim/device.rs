@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::{HostSide, Ordinary, Pinned};
-use super::compute::Kernel;
-use super::control::{SimOpKind, Violation};
 use super::cost::CostModel;
+use super::entered::{Entered, INVALID_HANDLE};
+use super::facts::{Facts, accepts};
 use super::link::Direction;
-use super::machine::{Entered, INVALID_HANDLE};
 use super::many::{PRIORITIES, User};
 use super::memory::HostMemory;
 use super::module::kernels_of;
+use super::op::SimOpKind;
 use super::options::{Hardware, Pageable, SimOptions};
-use super::state::{Event, Facts, Item};
+use super::state::{Event, Item};
 use super::timeline::Takes;
+use super::violation::Violation;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
@@ -73,34 +74,6 @@ impl SimDriver {
                 error
             })
     }
-
-    /// Whether a launch is one the device can take.
-    fn accepts(&self, launch: &Launch<'_>) -> bool {
-        let fits = |size: [u32; 3], limit: [u32; 3]| {
-            size.iter().zip(limit).all(|(&size, limit)| (1..=limit).contains(&size))
-        };
-        fits(launch.grid, self.info.max_grid)
-            && fits(launch.block, self.info.max_block)
-            && product(launch.block) <= u64::from(self.info.max_block_threads)
-            && launch.shared_bytes <= self.info.max_shared_bytes
-    }
-}
-
-fn product(size: [u32; 3]) -> u64 {
-    size.iter().fold(1, |all, &one| all.saturating_mul(u64::from(one)))
-}
-
-fn copy_facts(kind: SimOpKind, bytes: usize, cost: &CostModel) -> Facts {
-    let bytes = bytes as u64;
-    let (name, takes) = match kind {
-        SimOpKind::CopyH2D => ("copy_h2d", Takes::Host(Direction::Up, cost.h2d(bytes))),
-        SimOpKind::CopyD2H => ("copy_d2h", Takes::Host(Direction::Down, cost.d2h(bytes))),
-        SimOpKind::CopyD2D => ("copy_d2d", Takes::Within(cost.d2d(bytes))),
-        SimOpKind::Fill | SimOpKind::Kernel | SimOpKind::CopyPeer => {
-            ("fill", Takes::Within(cost.fill(bytes)))
-        }
-    };
-    Facts { kind, name, bytes, takes, keeps_host: 0, gate: None }
 }
 
 #[allow(unsafe_code)] // the contract's unsafe methods; all that is done in here is pass promises on
@@ -290,7 +263,7 @@ impl Driver for SimDriver {
         stream: &StreamHandle,
     ) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::CopyH2D)?;
-        let mut facts = copy_facts(SimOpKind::CopyH2D, bytes, &self.cost);
+        let mut facts = Facts::of_copy(SimOpKind::CopyH2D, bytes, &self.cost);
         if bytes == 0 {
             return self.submit(entered, stream, Work::Nothing, facts);
         }
@@ -327,7 +300,7 @@ impl Driver for SimDriver {
         stream: &StreamHandle,
     ) -> DriverResult<()> {
         let entered = self.enter(DriverCall::CopyD2H)?;
-        let mut facts = copy_facts(SimOpKind::CopyD2H, bytes, &self.cost);
+        let mut facts = Facts::of_copy(SimOpKind::CopyD2H, bytes, &self.cost);
         if bytes == 0 {
             return self.submit(entered, stream, Work::Nothing, facts);
         }
@@ -362,7 +335,7 @@ impl Driver for SimDriver {
             entered.state.report(Violation::OverlappingCopy { src, dst });
         }
         let work = if bytes == 0 { Work::Nothing } else { Work::Copy { dst, src, bytes } };
-        self.submit(entered, stream, work, copy_facts(SimOpKind::CopyD2D, bytes, &self.cost))
+        self.submit(entered, stream, work, Facts::of_copy(SimOpKind::CopyD2D, bytes, &self.cost))
     }
 
     fn context(&self) -> ContextHandle {
@@ -394,21 +367,8 @@ impl Driver for SimDriver {
             0 => Work::Nothing,
             bytes => Work::CopyPeer { dst: (to, dst), src: (from, src), bytes },
         };
-        let (count, cost) = (bytes as u64, &self.cost);
-        let takes = if from == to {
-            Takes::Within(cost.d2d(count))
-        } else if self.hardware.peer_links {
-            Takes::Peer { from, to, ns: cost.peer(count) }
-        } else {
-            Takes::PeerThroughHost { from, to, transfer: cost.peer_through_host(count) }
-        };
-        let (kind, name) = (SimOpKind::CopyPeer, "copy_peer");
-        self.submit(
-            entered,
-            stream,
-            work,
-            Facts { kind, name, bytes: count, takes, keeps_host: 0, gate: None },
-        )
+        let facts = Facts::of_peer_copy(from, to, bytes, &self.cost, self.hardware.peer_links);
+        self.submit(entered, stream, work, facts)
     }
 
     unsafe fn fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
@@ -426,7 +386,7 @@ impl Driver for SimDriver {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         let work = if extent == Some(0) { Work::Nothing } else { Work::Fill(fill) };
-        self.submit(entered, stream, work, copy_facts(SimOpKind::Fill, bytes, &self.cost))
+        self.submit(entered, stream, work, Facts::of_copy(SimOpKind::Fill, bytes, &self.cost))
     }
 
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
@@ -464,26 +424,11 @@ impl Driver for SimDriver {
         if !entered.state.devices[self.device()].modules.has_function(launch.function.raw()) {
             return Err(entered.error(INVALID_HANDLE));
         }
-        if !self.accepts(launch) {
+        if !accepts(&self.info, launch) {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
         let twin = launch.twin.ok_or_else(|| entered.error(NOT_SUPPORTED))?;
-        let touched = launch.accesses.iter().map(|access| access.bytes as u64);
-        let bytes = touched.fold(0, u64::saturating_add);
-        let (blocks, threads_each) = (product(launch.grid), product(launch.block));
-        let kernel = Kernel {
-            ns: self.cost.kernel(launch.cost, bytes),
-            threads: blocks.saturating_mul(threads_each),
-            waves: blocks.div_ceil(self.hardware.blocks(threads_each)),
-        };
-        let facts = Facts {
-            kind: SimOpKind::Kernel,
-            name: launch.name,
-            bytes,
-            takes: Takes::Multiprocessors(kernel),
-            keeps_host: 0,
-            gate: launch.gate,
-        };
+        let facts = Facts::of_launch(launch, &self.cost, &self.hardware);
         // `twin` is user code: called without the lock, and only for a launch that is in order.
         match entered.unlocked(twin) {
             Ok((entered, job)) => {

@@ -11,8 +11,9 @@ use std::thread;
 
 use super::bytes::Executing;
 use super::machine::Machine;
+use super::run::Started;
 use super::schedule::Next;
-use super::state::{Garbage, Started, State};
+use super::state::{Garbage, State};
 use super::work::{Failure, discard};
 use crate::foreign::contained;
 

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use super::control::Violation;
 use super::machine::Machine;
 use super::queue::Item;
 use super::state::State;
+use super::violation::Violation;
 use super::work::Work;
 
 /// Page-locked memory that an operation copies.

@@ -1,9 +1,9 @@
 //! How devices end.
 
-use super::control::Violation;
 use super::queue::{Item, Queued};
 use super::state::{Garbage, State};
 use super::stuck::Stuck;
+use super::violation::Violation;
 use crate::driver::DriverError;
 
 impl State {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::control::{SimOp, SimOpKind};
+use super::op::{SimOp, SimOpKind};
 use super::queue::{Item, Stream};
 use super::schedule::Schedule;
 use super::state::State;

@@ -7,9 +7,9 @@ use super::bytes::{
     ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, PinnedRange, copy, download,
     fill, upload,
 };
-use super::control::Violation;
 use super::memory::Missing;
 use super::state::Device;
+use super::violation::Violation;
 use crate::driver::{DevicePtr, Fill, MemAccess, TwinJob, TwinMemory};
 
 pub(super) const ILLEGAL_ADDRESS: u32 = 700;
