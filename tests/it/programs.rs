@@ -6,7 +6,8 @@
 //! are logged, and judged by the race checker and by the [oracle](crate::oracle) (`watched`), also
 //! with one of its waits lost (`mutation`), and for waits made for nothing (`minimality`).
 //!
-//! Each test runs the programs of seeds 0, 1, 2 and so on. For long runs, of other seeds or of one:
+//! Each test runs the programs of seeds 0, 1, 2 and so on, says in a line what came of them, and fails
+//! where they did less than such programs do (`done`). For long runs, of other seeds or of one:
 //!
 //! ```text
 //! HEADWATER_PROGRAMS=10000 cargo test --release --test it programs::random -- --nocapture
@@ -14,6 +15,7 @@
 //! HEADWATER_SEED=123 HEADWATER_PROGRAMS=1 cargo test --test it programs:: -- --nocapture
 //! ```
 
+mod done;
 mod generate;
 mod minimality;
 mod model;
@@ -33,6 +35,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 use crate::common::{any_device, eager, run_to_end, sim, simulated};
 use crate::oracle::acts;
+use done::{Done, at_least};
 use generate::{Shape, programs};
 use minimality::{Tally as Waits, each_wait_has_a_conflict};
 use mutation::{Tally as Losses, lose_each_wait};
@@ -109,9 +112,14 @@ fn losing(schedule: Schedule, nth: Option<u64>) -> Device {
 }
 
 /// Runs each program on a device of its own, and has its calls judged.
-fn on_their_own(shape: Shape, seeds: Range<u64>, schedule: InLockStep, settings: Settings) {
-    let refused = Cell::new(0);
-    let count = seeds.end - seeds.start;
+fn on_their_own(
+    name: &str,
+    shape: Shape,
+    seeds: Range<u64>,
+    schedule: InLockStep,
+    settings: Settings,
+) {
+    let done = RefCell::new(Done::default());
     each_program(shape, seeds, |program| {
         let device = losing(schedule(program), None);
         let ran = watched(&device, program, settings);
@@ -120,96 +128,115 @@ fn on_their_own(shape: Shape, seeds: Range<u64>, schedule: InLockStep, settings:
             return Err(format!("a race: {:#?}", [&ran.log[first], &ran.log[second]]));
         }
         run_to_end(&device);
-        refused.set(refused.get() + sim(&device).injected().len() as u64);
+        let mut done = done.borrow_mut();
+        done.by_log(&ran.log);
+        done.refused += sim(&device).injected().len() as u64;
         // Where a free is refused, the memory stays.
         match sim(&device).live_device_bytes() {
             left if left > 0 && !settings.refusals => Err(format!("{left} bytes are left")),
             _ => Ok(()),
         }
     });
-    println!(
-        "{count} programs, {} calls refused: no race, and all as the model has it",
-        refused.get()
-    );
-    assert!(!settings.refusals || refused.get() >= count / 2, "few calls were refused");
+    done.into_inner().tell_and_expect(name, settings.refusals);
 }
 
 /// Runs programs one after the other on one device, which panics on a race; one that a program
 /// failed on is left alone.
-fn on_one_device(shape: Shape, seeds: Range<u64>, settings: Settings, open: impl Fn() -> Device) {
+fn on_one_device(
+    name: &str,
+    shape: Shape,
+    seeds: Range<u64>,
+    settings: Settings,
+    open: impl Fn() -> Device,
+) {
     let device = RefCell::new(open());
+    let done = RefCell::new(Done::default());
     each_program(shape, seeds, |program| {
         let ran = run(&device.borrow(), program, settings);
+        done.borrow_mut().programs += 1;
         if ran.is_err() {
             device.replace(open());
         }
         ran.map_err(|failed| failed.to_string())
     });
-    let device = device.into_inner();
+    let (device, mut done) = (device.into_inner(), done.into_inner());
+    done.by_calls(&device.driver_calls().expect("they are counted"));
     if device.simulator().is_some() {
         run_to_end(&device);
+        done.refused += sim(&device).injected().len() as u64;
         let left = sim(&device).live_device_bytes();
         assert!(left == 0 || settings.refusals, "{left} bytes are left");
     }
+    done.tell_and_expect(name, settings.refusals);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_in_any_order_the_device_may_choose() {
-    on_their_own(SHAPE, seeds(200), RANDOM, IN_THREAD);
+    on_their_own("random", SHAPE, seeds(200), RANDOM, IN_THREAD);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_where_nothing_runs_that_is_not_needed() {
-    on_their_own(SHAPE, seeds(200), LAZY, IN_THREAD);
+    on_their_own("lazy", SHAPE, seeds(200), LAZY, IN_THREAD);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_while_other_threads_look_after_the_device() {
-    on_one_device(SHAPE, seeds(300), FOR_REACTOR, eager);
+    on_one_device("eager, one device", SHAPE, seeds(300), FOR_REACTOR, eager);
     let random = || simulated(SimOptions::new().schedule(Schedule::random(1)));
-    on_one_device(SHAPE, seeds(150), FOR_REACTOR, random);
+    on_one_device("random, one device", SHAPE, seeds(150), FOR_REACTOR, random);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_on_any_device() {
-    on_one_device(SHAPE, seeds(300), FOR_REACTOR, any_device);
+    let device = any_device();
+    on_one_device(&device.info().name, SHAPE, seeds(300), FOR_REACTOR, any_device);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
     let shape = Shape { refusals: true, ..SHAPE };
     let refusals = |settings| Settings { refusals: true, ..settings };
-    on_their_own(shape, seeds(100), RANDOM, refusals(IN_THREAD));
-    on_one_device(shape, seeds(200), refusals(FOR_REACTOR), eager);
+    on_their_own("random", shape, seeds(100), RANDOM, refusals(IN_THREAD));
+    on_one_device("eager, one device", shape, seeds(200), refusals(FOR_REACTOR), eager);
 }
 
 #[test]
 fn random_programs_make_the_same_calls_at_the_same_times_twice() {
+    let done = RefCell::new(Done::default());
     each_program(SHAPE, seeds(25), |program| {
         for schedule in [LAZY, RANDOM] {
             let ran = || {
                 let device = losing(schedule(program), None);
                 let ran = watched(&device, program, IN_THREAD);
+                done.borrow_mut().by_log(&ran.log);
                 (calls(&ran.log), sim(&device).timeline(), sim(&device).host_now())
             };
             let (first, second) = (ran(), ran());
             if first != second {
-                return Err(format!("{first:#?}, then {second:#?}"));
+                let mut calls = first.0.iter().zip(&second.0);
+                let differs = calls.find(|(first, second)| first != second);
+                return Err(format!("not the same twice, from {differs:#?} on"));
             }
         }
         Ok(())
     });
+    done.into_inner().tell_and_expect("lazy and random, each twice", false);
 }
 
 #[test]
 fn every_lost_wait_that_matters_is_reported_and_no_other() {
-    for (name, schedule, usual) in [("lazy", LAZY, 10), ("random", RANDOM, 10)] {
+    for (name, schedule, with_wrong_bytes) in [("lazy", LAZY, 3), ("random", RANDOM, 1)] {
         let losses = RefCell::new(Losses::default());
-        each_program(SHAPE, seeds(usual), |program| {
+        each_program(SHAPE, seeds(10), |program| {
             let open = |nth| losing(schedule(program), nth);
             lose_each_wait(program, IN_THREAD, open, &mut losses.borrow_mut())
         });
-        println!("{name}: {}", losses.borrow());
+        let losses = losses.into_inner();
+        println!("{name}: {losses}");
+        at_least(30, losses.programs, "waits lost", losses.lost);
+        at_least(20, losses.programs, "waits that mattered", losses.mattered);
+        at_least(with_wrong_bytes, losses.programs, "runs with wrong bytes", losses.wrong);
     }
 }
 
@@ -223,5 +250,7 @@ fn every_wait_is_for_a_conflict_of_what_comes_next() {
         ran.ended.map_err(|failed| failed.to_string())?;
         each_wait_has_a_conflict(&ran.log, &acts(&ran.log), &mut waits.borrow_mut())
     });
-    println!("{}", waits.borrow());
+    let waits = waits.into_inner();
+    println!("lazy: {waits}");
+    at_least(40, waits.programs, "waits", waits.waits);
 }

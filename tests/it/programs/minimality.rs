@@ -12,7 +12,8 @@ const LATEST: usize = 15;
 /// What came of many programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    waits: u64,
+    pub(crate) programs: u64,
+    pub(crate) waits: u64,
     /// Waits that order nothing that the others and what the host saw do not: the stream waits for a
     /// third one that waits for the same, or the host saw that one's end.
     implied: u64,
@@ -22,8 +23,11 @@ pub(crate) struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { waits, implied, late } = self;
-        write!(f, "{waits} waits, each for a conflict: {late} recorded late, ")?;
+        let Tally { programs, waits, implied, late } = self;
+        write!(
+            f,
+            "{programs} programs, {waits} waits, each for a conflict: {late} recorded late, "
+        )?;
         write!(f, "{implied} implied by way of a third stream")
     }
 }
@@ -36,6 +40,7 @@ pub(crate) fn each_wait_has_a_conflict(
     acts: &[Act],
     tally: &mut Tally,
 ) -> Result<(), String> {
+    tally.programs += 1;
     for (at, act) in acts.iter().enumerate() {
         let &Act::Wait { stream, event } = act else { continue };
         let Some((recording, other)) = recorded(&acts[..at], event) else {

@@ -1,0 +1,50 @@
+//! What programs did: a test whose programs did nothing shows nothing.
+
+use headwater::DriverCalls;
+use headwater::testing::{LoggedStep, Step};
+
+/// Programs that ran to their end as their models have it, without a race, and what they came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) programs: u64,
+    /// Launches, copies and fills.
+    operations: u64,
+    waits: u64,
+    /// Calls that the driver refused.
+    pub(crate) refused: u64,
+}
+
+impl Done {
+    /// One more program, by its log.
+    pub(crate) fn by_log(&mut self, log: &[LoggedStep]) {
+        let count = |of: fn(&Step) -> bool| log.iter().filter(|l| of(&l.step)).count() as u64;
+        self.programs += 1;
+        self.operations += count(|step| matches!(step, Step::Work { .. }));
+        self.waits += count(|step| matches!(step, Step::Waited { .. }));
+    }
+
+    /// All programs, by the calls that they made.
+    pub(crate) fn by_calls(&mut self, calls: &DriverCalls) {
+        self.operations += calls.launches + calls.copies + calls.fills;
+        self.waits += calls.stream_waits;
+    }
+
+    /// Fails where that is less than what programs do.
+    pub(crate) fn tell_and_expect(&self, name: &str, refusals: bool) {
+        let Done { programs, operations, waits, refused } = *self;
+        println!(
+            "{name}: {programs} programs, {operations} operations, {waits} waits, {refused} calls refused: \
+             0 races, 0 wrong bytes"
+        );
+        at_least(50, programs, "operations", operations);
+        at_least(30, programs, "waits", waits);
+        at_least(if refusals { 5 } else { 0 }, programs, "refused calls", refused);
+        assert!(refusals || refused == 0, "{refused} calls were refused");
+    }
+}
+
+/// Fails where programs came to less than so many of something, for each ten of them.
+pub(crate) fn at_least(each_ten: u64, programs: u64, what: &str, came: u64) {
+    let floor = programs / 10 * each_ten;
+    assert!(programs > 0 && came >= floor, "{programs} programs, {came} {what}, not {floor}");
+}
