@@ -4,7 +4,8 @@
 //! runs on a device (`run`, `world`) beside a model that does each line at once (`model`): what is read has to
 //! be what the model holds, and what nobody has written has to be refused. The calls that it makes
 //! are logged, and judged by the race checker and by the [oracle](crate::oracle) (`watched`), also
-//! with one of its waits lost (`mutation`), and for waits made for nothing (`minimality`).
+//! with one of its waits lost (`mutation`), and for waits made for nothing (`minimality`). Programs of
+//! several threads (`threads`), whose order is that of their locks, are judged by the same two.
 //!
 //! Each test runs the programs of seeds 0, 1, 2 and so on, says in a line what came of them, and fails
 //! where they did less than such programs do (`done`). For long runs, of other seeds or of one:
@@ -22,6 +23,7 @@ mod model;
 mod mutation;
 mod program;
 mod run;
+mod threads;
 mod watched;
 mod world;
 

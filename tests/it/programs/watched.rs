@@ -18,9 +18,20 @@ pub(crate) struct Ran {
     pub(crate) races: Vec<Race>,
 }
 
+impl Ran {
+    /// What was seen of a device on which something ended so. Threads may still be looking after it.
+    pub(crate) fn seen(device: &Device, ended: Result<(), Failed>) -> Ran {
+        loop {
+            let (log, races) = (device.call_log(), device.races());
+            if device.call_log().len() == log.len() {
+                return Ran { ended, log, races };
+            }
+        }
+    }
+}
+
 pub(crate) fn watched(device: &Device, program: &Program, settings: Settings) -> Ran {
-    let ended = run(device, program, settings);
-    Ran { ended, races: device.races(), log: device.call_log() }
+    Ran::seen(device, run(device, program, settings))
 }
 
 /// Holds the checker's verdict on a run against the oracle's, whose pairs come back.
