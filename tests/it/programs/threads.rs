@@ -87,7 +87,7 @@ impl World {
         at.sort_unstable();
         let (mut x, mut y) = (lock(&self.buffers[at[0]]), lock(&self.buffers[at[1]]));
         let mut p = lock(&self.pinned[random.below(self.pinned.len())]);
-        let completion = match random.below(10) {
+        let completion = match random.below(12) {
             0 => {
                 x.of = random.next() as u32;
                 let of = x.of;
@@ -117,7 +117,7 @@ impl World {
                 x.of = p.of;
                 x.buffer.copy_from(&p.buffer)?
             }
-            8 => {
+            8..=10 => {
                 *x = Full { buffer: self.device.zeros(LEN)?, of: 0 };
                 return Ok(Left::Nothing);
             }
