@@ -153,6 +153,12 @@ impl Subject {
         host
     }
 
+    /// Ordinary memory, not page-locked, with these bytes. It stays allocated, as copies that come late
+    /// need it to.
+    pub(super) fn ordinary(&self, bytes: &[u8]) -> Host {
+        Host(Box::leak(Box::<[u8]>::from(bytes)).as_mut_ptr().expose_provenance())
+    }
+
     /// By the host.
     pub(super) fn write(&self, host: Host, bytes: &[u8]) {
         // SAFETY: tests write page-locked memory that they have, and that nothing uses meanwhile.
@@ -192,6 +198,20 @@ impl Subject {
     pub(super) fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
         // SAFETY: as said at the impl.
         unsafe { self.driver.copy_d2d(dst, src, bytes, stream) }.unwrap();
+    }
+
+    /// From memory of this device to memory of another, in the order of a stream of `of`, which is one
+    /// of the two.
+    pub(super) fn copy_to_device(
+        &self,
+        (to, dst): (&Subject, DevicePtr),
+        src: DevicePtr,
+        bytes: usize,
+        (of, stream): (&Subject, &StreamHandle),
+    ) {
+        let (dst_context, src_context) = (to.driver.context(), self.driver.context());
+        // SAFETY: as said at the impl.
+        unsafe { of.driver.copy_peer(dst, dst_context, src, src_context, bytes, stream) }.unwrap();
     }
 
     /// What device memory holds when the stream has come so far.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kernels::Kernels;
-use crate::driver::sim::{self, Schedule, SimOptions, Simulator};
+use crate::driver::sim::{self, Pageable, Schedule, SimMachine, SimOptions, Simulator};
 use crate::driver::step::LoggedStep;
 use crate::driver::watched::{Watch, Watched};
 use crate::driver::{Driver, EventHandle, StreamHandle};
@@ -20,9 +20,12 @@ pub(super) const WATCHDOG: Duration = Duration::from_secs(30);
 /// The device under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum On {
-    /// A device of its own for each test.
+    /// A device of its own for each test, on which copies of ordinary memory come as late as may be.
     Simulated(Schedule),
-    /// The first GPU, opened once: opening loads modules, which waits for the kernels of others.
+    /// As that, but copies of ordinary memory are made by their calls, as CUDA mostly has it.
+    Staged(Schedule),
+    /// The first GPU, opened once: opening loads modules, which waits for the kernels of others. For
+    /// two devices the first two GPUs.
     #[cfg(feature = "cuda")]
     Cuda,
 }
@@ -62,7 +65,7 @@ pub(super) fn run(on: On, around: Around, test: fn(&Subject), _path: &str) {
 pub(super) fn run_alone(on: On, around: Around, test: fn(&Subject), path: &str) {
     let _alone = on.alone();
     match on {
-        On::Simulated(_) => in_time(move || test(&on.subject(around))),
+        On::Simulated(_) | On::Staged(_) => in_time(move || test(&on.subject(around))),
         #[cfg(feature = "cuda")]
         On::Cuda => gpu::in_a_process(path, || {
             in_time(move || test(&on.subject(around)));
@@ -70,6 +73,17 @@ pub(super) fn run_alone(on: On, around: Around, test: fn(&Subject), path: &str) 
     }
     // Without CUDA nobody asks.
     let _ = path;
+}
+
+/// As [`run`], for a test of two devices.
+pub(super) fn run_on_two(on: On, around: Around, test: fn(&Subject, &Subject), _path: &str) {
+    let _alone = on.alone();
+    in_time(move || {
+        let [one, other] = on.two_subjects(around);
+        test(&one, &other);
+        one.check();
+        other.check();
+    });
 }
 
 /// What hangs fails.
@@ -93,44 +107,90 @@ impl On {
         #[cfg(feature = "cuda")]
         static GPU: std::sync::Mutex<()> = std::sync::Mutex::new(());
         match self {
-            On::Simulated(_) => None,
+            On::Simulated(_) | On::Staged(_) => None,
             #[cfg(feature = "cuda")]
             On::Cuda => Some(GPU.lock().unwrap_or_else(std::sync::PoisonError::into_inner)),
         }
     }
 
     fn subject(self, around: Around) -> Subject {
-        match self {
-            On::Simulated(schedule) => {
-                let (driver, sim) = sim::open(SimOptions::new().schedule(schedule));
-                let kernels = Arc::new(Kernels::load(&*driver));
-                let mut subject = Subject::new(driver, around, kernels);
-                subject.stepped = schedule == Schedule::Stepped;
-                subject.sim = Some(sim);
-                subject
+        let device = match self {
+            On::Simulated(schedule) | On::Staged(schedule) => {
+                Opened::simulated(sim::open(self.options(schedule)), schedule)
+            }
+            #[cfg(feature = "cuda")]
+            On::Cuda => gpu::opened(0),
+        };
+        Subject::new(device, around, None)
+    }
+
+    /// Devices of one machine.
+    fn two_subjects(self, around: Around) -> [Subject; 2] {
+        let devices = match self {
+            On::Simulated(schedule) | On::Staged(schedule) => {
+                let machine = SimMachine::with(2, self.options(schedule));
+                [0, 1].map(|ordinal| Opened::simulated(machine.open(ordinal).unwrap(), schedule))
             }
             #[cfg(feature = "cuda")]
             On::Cuda => {
-                let (driver, kernels) = gpu::opened();
-                Subject::new(driver, around, kernels)
+                gpu::require(2);
+                [0, 1].map(gpu::opened)
             }
-        }
+        };
+        let [one, other] = devices;
+        let one = Subject::new(one, around, None);
+        let other = Subject::new(other, around, one.watched.as_deref());
+        [one, other]
+    }
+
+    fn options(self, schedule: Schedule) -> SimOptions {
+        let pageable = match self {
+            On::Staged(_) => Pageable::Staged,
+            _ => Pageable::Delayed,
+        };
+        SimOptions::new().schedule(schedule).pageable(pageable)
+    }
+}
+
+/// A device, opened.
+#[derive(Clone)]
+struct Opened {
+    driver: Arc<dyn Driver>,
+    kernels: Arc<Kernels>,
+    sim: Option<Simulator>,
+    stepped: bool,
+}
+
+impl Opened {
+    fn new(driver: Arc<dyn Driver>) -> Self {
+        let kernels = Arc::new(Kernels::load(&*driver));
+        Opened { driver, kernels, sim: None, stepped: false }
+    }
+
+    fn simulated((driver, sim): (Arc<dyn Driver>, Simulator), schedule: Schedule) -> Self {
+        let stepped = schedule == Schedule::Stepped;
+        Opened { sim: Some(sim), stepped, ..Opened::new(driver) }
     }
 }
 
 impl Subject {
-    /// Functions of the driver are as good through what is around it.
-    fn new(driver: Arc<dyn Driver>, around: Around, kernels: Arc<Kernels>) -> Self {
+    /// Functions of the driver are as good through what is around it. What watches two devices that
+    /// are used together has to see both.
+    fn new(device: Opened, around: Around, with: Option<&Watched>) -> Self {
+        let Opened { driver, kernels, sim, stepped } = device;
         let (driver, watched): (Arc<dyn Driver>, _) = match around {
             Around::Nothing => (driver, None),
             Around::Watched => {
-                let watch = Watch { log: true, races: true, ..Watch::default() };
+                let number = driver.info().ordinal as u32;
+                let with = with.and_then(|other| other.witness()).cloned();
+                let watch = Watch { log: true, races: true, with, ..Watch::default() };
                 let watched = Watched::new(driver, watch);
+                watched.is_of(number);
                 (watched.clone(), Some(watched))
             }
         };
         let clock = driver.stream_create(0).unwrap();
-        Subject { driver, sim: None, stepped: false, watched, kernels, clock }
+        Subject { driver, sim, stepped, watched, kernels, clock }
     }
 
     /// Sees an event's work through to its end. Fails where that takes too long.
@@ -217,9 +277,9 @@ impl Drop for Subject {
 #[cfg(feature = "cuda")]
 mod gpu {
     use std::process::Command;
-    use std::sync::{Arc, OnceLock};
+    use std::sync::OnceLock;
 
-    use super::{Driver, Kernels};
+    use super::Opened;
     use crate::driver::cuda;
 
     /// What a test in a process of its own prints when it has come to its end.
@@ -227,20 +287,22 @@ mod gpu {
     /// Set in such a process.
     const PROCESS_OF: &str = "HEADWATER_TEST_PROCESS";
 
-    /// The GPU that this process opened. Fails where none is required to be there.
-    pub(super) fn opened() -> (Arc<dyn Driver>, Arc<Kernels>) {
-        static OPENED: OnceLock<(Arc<dyn Driver>, Arc<Kernels>)> = OnceLock::new();
+    /// Fails where so many GPUs are not required to be there: such a test is to be left out.
+    pub(super) fn require(gpus: u32) {
         let required = std::env::var("HEADWATER_REQUIRE_GPU").unwrap_or_default();
-        let gpus = required.parse().unwrap_or(0);
-        assert!(gpus >= 1_u32, "set HEADWATER_REQUIRE_GPU=1 where there is a GPU");
-        let open = || match cuda::open(0) {
-            Ok(driver) => {
-                let kernels = Arc::new(Kernels::load(&*driver));
-                (driver, kernels)
-            }
+        let enough = required.parse().is_ok_and(|required: u32| required >= gpus);
+        assert!(enough, "set HEADWATER_REQUIRE_GPU={gpus} where there are so many GPUs");
+    }
+
+    /// The GPU of that number, which this process opens once.
+    pub(super) fn opened(ordinal: usize) -> Opened {
+        static OPENED: [OnceLock<Opened>; 2] = [const { OnceLock::new() }; 2];
+        require(1);
+        let open = || match cuda::open(ordinal) {
+            Ok(driver) => Opened::new(driver),
             Err(why) => panic!("{why:?}"),
         };
-        OPENED.get_or_init(open).clone()
+        OPENED[ordinal].get_or_init(open).clone()
     }
 
     /// Has another process run the test of that path, which calls this, and `f` there.
