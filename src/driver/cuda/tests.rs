@@ -1,4 +1,4 @@
-//! What can be tested without a GPU, and a copy between two. Without one: every way in which a driver can be missing or broken is an
+//! What can be tested without a GPU: every way in which a driver can be missing or broken is an
 //! `Err`. Broken drivers are libraries compiled here; each is loaded by a process of its own,
 //! since a process loads one and keeps it.
 
@@ -12,7 +12,6 @@ use self::stub::Stub;
 use super::api::Api;
 use super::module::text;
 use super::{Unavailable, device_count, info, open, visible};
-use crate::driver::Fill;
 
 #[path = "../../../tests/it/stub_driver.rs"]
 mod stub;
@@ -196,44 +195,6 @@ fn stub_child_peers() {
 fn hardware_queues_are_what_the_environment_asks_for_within_cudas_bounds() {
     let queues = [None, Some(""), Some("many"), Some("0"), Some("1"), Some(" 16 "), Some("33")];
     assert_eq!(queues.map(info::hardware_queues), [8, 8, 8, 8, 1, 16, 32]);
-}
-
-/// By `HEADWATER_REQUIRE_GPU=2 cargo test -- --ignored`, as the suite's other tests of GPUs.
-#[test]
-#[ignore = "needs two GPUs"]
-#[allow(unsafe_code)]
-fn memory_is_copied_from_one_gpu_to_another() {
-    const BYTES: usize = 1 << 20;
-    let [a, b] = [0, 1].map(|ordinal| open(ordinal).unwrap());
-    let [s, t] = [&a, &b].map(|device| device.stream_create(0).unwrap());
-    let (x, y) = (a.alloc(BYTES, &s).unwrap(), b.alloc(BYTES, &t).unwrap());
-    let host = a.host_alloc(BYTES).unwrap();
-    let fill = Fill { dst: x, unit: 1, value: 7, columns: BYTES, rows: 1, pitch: 0 };
-    let (made, filled, copied) = (
-        b.event_create(false).unwrap(),
-        a.event_create(false).unwrap(),
-        a.event_create(false).unwrap(),
-    );
-    // SAFETY: all memory lives to the end of the process, and each operation is ordered after what
-    // it needs by its stream or by an event; the host looks when the last is done.
-    unsafe {
-        a.fill(fill, &s).unwrap();
-        a.event_record(&filled, &s).unwrap();
-        b.event_record(&made, &t).unwrap();
-        a.stream_wait(&s, &made).unwrap();
-        a.copy_peer(y, b.context(), x, a.context(), BYTES, &s).unwrap();
-        a.event_record(&copied, &s).unwrap();
-        b.stream_wait(&t, &copied).unwrap();
-        b.copy_d2h(host, y, BYTES, &t).unwrap();
-        let done = b.event_create(false).unwrap();
-        b.event_record(&done, &t).unwrap();
-        while !b.event_query(&done).unwrap() {
-            std::thread::yield_now();
-        }
-        let got = std::slice::from_raw_parts(host.as_ptr(), BYTES);
-        assert!(got.iter().all(|byte| *byte == 7));
-    }
-    assert!(a.event_query(&filled).unwrap() && a.event_query(&copied).unwrap());
 }
 
 /// Expects the same from [`device_count`] and [`open`].

@@ -44,7 +44,7 @@ struct World {
 enum Left {
     Nothing,
     Completion(Completion),
-    Bytes(ToVec<u32>, u32),
+    Bytes(Box<ToVec<u32>>, u32),
 }
 
 fn lock<B>(shared: &Shared<B>) -> MutexGuard<'_, Full<B>> {
@@ -121,7 +121,7 @@ impl World {
                 *x = Full { buffer: self.device.zeros(LEN)?, of: 0 };
                 return Ok(Left::Nothing);
             }
-            _ if random.below(3) > 0 => return Ok(Left::Bytes(x.buffer.to_vec(), x.of)),
+            _ if random.below(3) > 0 => return Ok(Left::Bytes(Box::new(x.buffer.to_vec()), x.of)),
             _ => {
                 p.of = random.next() as u32;
                 let of = p.of;
