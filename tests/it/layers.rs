@@ -19,13 +19,14 @@ const LAYERS: [&[&str]; 8] = [
 const TOP: [&str; 4] = ["builder", "lib", "sim", "testing"];
 
 /// Files that may contain `unsafe`, each for a reason of its own.
-const UNSAFE: [&str; 28] = [
+const UNSAFE: [&str; 29] = [
     "buffer/allocation.rs",
     "buffer/host_buffer.rs",
     "device/pinned.rs",
     "driver/conformance/calls.rs",
     "driver/conformance/gate.rs",
     "driver/conformance/kernels.rs",
+    "driver/conformance/programs.rs",
     "driver/conformance/sticky.rs",
     "driver/cuda/api.rs",
     "driver/cuda/calls.rs",

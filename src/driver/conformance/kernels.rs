@@ -130,6 +130,16 @@ impl Subject {
 
     /// `to[i] = from[i]` for n words.
     pub(super) fn copy_words(&self, to: DevicePtr, from: DevicePtr, n: u32, stream: &StreamHandle) {
+        self.try_copy_words(to, from, n, stream).unwrap();
+    }
+
+    pub(super) fn try_copy_words(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        n: u32,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
         let kernel = Kernel {
             function: &self.kernels.copy,
             name: "copy_u32",
@@ -138,7 +148,7 @@ impl Subject {
             twin: &move || Box::new(move |memory| copy_on_host(memory, to, from, n)),
             gate: None,
         };
-        self.launch(&kernel, Shape::of(n), &mut [from.0, to.0, n.into()], stream).unwrap();
+        self.launch(&kernel, Shape::of(n), &mut [from.0, to.0, n.into()], stream)
     }
 
     /// Takes so long, and touches nothing.

@@ -93,6 +93,7 @@ mod modules;
 mod order;
 mod ordinary;
 mod page_locked;
+mod programs;
 mod queue;
 mod sticky;
 mod streams;

@@ -12,7 +12,7 @@ use super::kernels::Kernels;
 use crate::driver::sim::{self, Pageable, Schedule, SimMachine, SimOptions, Simulator};
 use crate::driver::step::LoggedStep;
 use crate::driver::watched::{Watch, Watched};
-use crate::driver::{Driver, EventHandle, StreamHandle};
+use crate::driver::{Driver, EventHandle, Race, StreamHandle};
 
 /// Nothing in these tests takes so long: what does, hangs.
 pub(super) const WATCHDOG: Duration = Duration::from_secs(30);
@@ -113,7 +113,7 @@ impl On {
         }
     }
 
-    fn subject(self, around: Around) -> Subject {
+    pub(super) fn subject(self, around: Around) -> Subject {
         let device = match self {
             On::Simulated(schedule) | On::Staged(schedule) => {
                 Opened::simulated(sim::open(self.options(schedule)), schedule)
@@ -259,11 +259,17 @@ impl Subject {
         if let Some(sim) = &self.sim {
             assert_eq!(sim.violations(), []);
         }
-        if let Some(witness) = self.watched.as_ref().and_then(|watched| watched.witness()) {
-            assert_eq!(witness.races().unwrap(), []);
+        if let Some((log, races)) = self.seen() {
+            assert_eq!(races, []);
             let refused = |step: &LoggedStep| step.refused.is_some_and(|error| error.is_sticky());
-            assert!(!witness.log().unwrap().iter().any(refused));
+            assert!(!log.iter().any(refused));
         }
+    }
+
+    /// The log, and the races found, where the subject is watched.
+    pub(super) fn seen(&self) -> Option<(Vec<LoggedStep>, Vec<Race>)> {
+        let witness = self.watched.as_ref()?.witness()?;
+        Some((witness.log()?, witness.races()?))
     }
 }
 
