@@ -71,8 +71,9 @@ pub(super) struct Ready {
 
 impl Ready {
     pub(super) fn remove(&mut self, seq: u64) {
-        self.control.remove(&seq);
-        self.work.remove(&seq);
+        if self.control.remove(&seq).is_none() {
+            self.work.remove(&seq);
+        }
     }
 
     /// All, in the order enqueued.

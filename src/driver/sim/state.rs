@@ -70,6 +70,9 @@ impl Garbage {
     }
 
     pub(super) fn add(&mut self, other: Garbage) {
+        if other.is_empty() {
+            return; // mostly
+        }
         self.reports.extend(other.reports);
         self.works.extend(other.works);
         self.blocks.extend(other.blocks);

@@ -5,7 +5,7 @@
 //! help, the oldest quarter of the record is dropped, and with it the gaps in that quarter:
 //! nothing is placed there any more.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Changes that are remembered.
 const STEPS_KEPT: usize = 4_096;
@@ -38,9 +38,9 @@ impl Load {
 /// A load that changes in steps.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// What is taken from each key until the next; nothing before the first. Neighbours differ, and
-    /// the last is nothing, since every operation ends.
-    taken: BTreeMap<u64, Load>,
+    /// From when on, and what is taken until the next; nothing before the first. By time. Neighbours
+    /// differ, and the last is nothing, since every operation ends.
+    taken: VecDeque<(u64, Load)>,
     /// What was taken before it is forgotten.
     floor: u64,
 }
@@ -51,28 +51,39 @@ impl Steps {
         self.floor
     }
 
+    /// Index of the first step after `time`.
+    fn after(&self, time: u64) -> usize {
+        self.taken.partition_point(|&(at, _)| at <= time)
+    }
+
+    /// What is taken before the step of that index.
+    fn before(&self, step: usize) -> Load {
+        step.checked_sub(1).map_or_else(Load::default, |before| self.taken[before].1)
+    }
+
     pub(super) fn at(&self, time: u64) -> Load {
-        self.taken.range(..=time).next_back().map_or_else(Load::default, |(_, &taken)| taken)
+        self.before(self.after(time))
     }
 
     /// The first change after `time`.
     pub(super) fn next_change(&self, time: u64) -> Option<u64> {
-        self.taken.range(time.saturating_add(1)..).next().map(|(&at, _)| at)
+        self.taken.get(self.after(time)).map(|&(at, _)| at)
     }
 
     /// End of the first stretch in `start..end` where `load` does not fit beside what is taken.
     pub(super) fn obstacle(&self, start: u64, end: u64, load: Load, most: Load) -> Option<u64> {
-        let first = self.taken.range(..=start).next_back().map_or(start, |(&at, _)| at);
-        let (at, _) = self.taken.range(first..end).find(|(_, t)| !t.plus(load).fits(most))?;
+        let first = self.after(start).saturating_sub(1);
+        let mut steps = self.taken.range(first..).take_while(|&&(at, _)| at < end);
+        let (at, _) = steps.find(|(_, taken)| !taken.plus(load).fits(most))?;
         self.next_change(*at)
     }
 
     /// The first time from `earliest` on at which `load` fits for `ns` beside what is taken.
     pub(super) fn first_fit(&self, earliest: u64, ns: u64, load: Load, most: Load) -> u64 {
         let mut start = earliest.max(self.floor);
-        let first = self.taken.range(..=start).next_back().map_or(start, |(&at, _)| at);
+        let first = self.after(start).saturating_sub(1);
         let mut blocked = false;
-        for (&at, taken) in self.taken.range(first..) {
+        for &(at, taken) in self.taken.range(first..) {
             if blocked {
                 start = at;
             }
@@ -88,25 +99,28 @@ impl Steps {
         if start >= end || load == Load::default() {
             return;
         }
-        for edge in [start, end] {
-            let taken = self.at(edge);
-            self.taken.entry(edge).or_insert(taken);
-        }
-        for (_, taken) in self.taken.range_mut(start..end) {
+        let (first, last) = (self.edge(start), self.edge(end));
+        for (_, taken) in self.taken.range_mut(first..last) {
             *taken = taken.plus(load);
         }
         // Inside, neighbours differ as before; at the edges they may have become equal.
-        for edge in [start, end] {
-            let before = self.taken.range(..edge).next_back().map_or_else(Load::default, |b| *b.1);
-            if self.taken.get(&edge) == Some(&before) {
-                self.taken.remove(&edge);
+        for edge in [last, first] {
+            if self.taken[edge].1 == self.before(edge) {
+                self.taken.remove(edge);
             }
         }
-        if self.taken.len() > STEPS_KEPT
-            && let Some(&cut) = self.taken.keys().nth(STEPS_KEPT / 4)
-        {
-            self.forget_before(cut);
+        if self.taken.len() > STEPS_KEPT {
+            self.forget_before(self.taken[STEPS_KEPT / 4].0);
         }
+    }
+
+    /// Index of the step at that time, which is made where there is none.
+    fn edge(&mut self, time: u64) -> usize {
+        let step = self.taken.partition_point(|&(at, _)| at < time);
+        if self.taken.get(step).is_none_or(|&(at, _)| at != time) {
+            self.taken.insert(step, (time, self.before(step)));
+        }
+        step
     }
 
     /// Says that nothing will be placed before `time` any more.
@@ -115,15 +129,12 @@ impl Steps {
             return;
         }
         self.floor = time;
-        if self.taken.is_empty() {
-            return;
-        }
-        let taken = self.at(time);
-        self.taken = self.taken.split_off(&time);
-        match taken == Load::default() {
-            false => drop(self.taken.insert(time, taken)),
-            // The first step would be no change.
-            true => drop(self.taken.remove(&time)),
+        let step = self.after(time);
+        let taken = self.before(step);
+        self.taken.drain(..step);
+        // Otherwise the first step would be no change.
+        if taken != Load::default() {
+            self.taken.push_front((time, taken));
         }
     }
 }
@@ -183,7 +194,7 @@ mod tests {
         for _ in 0..1_000 {
             engine.place(0, 3, 0);
         }
-        assert_eq!(engine.taken.taken, BTreeMap::from([(0, ONE), (3_000, Load::default())]));
+        assert_eq!(engine.taken.taken, VecDeque::from([(0, ONE), (3_000, Load::default())]));
     }
 
     #[test]
@@ -194,7 +205,7 @@ mod tests {
         steps.add(50, 60, ONE);
         steps.forget_before(55);
         let two = Load::new(2, 0);
-        assert_eq!(steps.taken, BTreeMap::from([(55, two), (60, ONE), (100, Load::default())]));
+        assert_eq!(steps.taken, VecDeque::from([(55, two), (60, ONE), (100, Load::default())]));
         assert_eq!(steps.obstacle(55, 60, ONE, two), Some(60));
         steps.forget_before(500);
         assert!(steps.taken.is_empty());
