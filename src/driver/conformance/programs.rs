@@ -370,6 +370,12 @@ fn judge(seed: u64, schedule: Schedule, tally: &mut Tally) {
     let pairs = races(&log);
     let what = format!("{schedule:?}, seed {seed}");
     assert_eq!(reported.is_empty(), pairs.is_empty(), "{what}: {reported:#?} {pairs:?} {log:#?}");
+    if let (Some(race), Some(pair)) = (reported.first(), pairs.first()) {
+        match named(&log, race).1 {
+            Some(second) => assert_eq!(second, pair.1, "{what}: {race}"),
+            None => assert!(matches!(log[pair.1].step, Step::HostAccess { .. }), "{what}: {race}"),
+        }
+    }
     for race in &reported {
         let (first, second) = named(&log, race);
         if second.is_some_and(|second| log[second].refused.is_some()) {
