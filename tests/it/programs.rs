@@ -13,6 +13,7 @@
 //! ```text
 //! HEADWATER_PROGRAMS=10000 cargo test --release --test it programs::random -- --nocapture
 //! HEADWATER_PROGRAMS=1000 cargo test --release --test it programs::every -- --nocapture
+//! HEADWATER_PROGRAMS=1000 cargo test --release --test it programs::threads -- --nocapture
 //! HEADWATER_SEED=123 HEADWATER_PROGRAMS=1 cargo test --test it programs:: -- --nocapture
 //! ```
 
@@ -199,8 +200,8 @@ fn random_programs_compute_what_they_say_on_any_device() {
 fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
     let shape = Shape { refusals: true, ..SHAPE };
     let refusals = |settings| Settings { refusals: true, ..settings };
-    on_their_own("random", shape, seeds(100), RANDOM, refusals(IN_THREAD));
-    on_one_device("eager, one device", shape, seeds(200), refusals(FOR_REACTOR), eager);
+    on_their_own("random, refusals", shape, seeds(100), RANDOM, refusals(IN_THREAD));
+    on_one_device("eager, refusals, one device", shape, seeds(200), refusals(FOR_REACTOR), eager);
 }
 
 #[test]
