@@ -29,11 +29,11 @@ struct Local {
 }
 
 /// Has the lane looked after for `waker`: by this thread if it is parked by that waker's future,
-/// else by the reactor's. A thread that has a hand leaves all to the reactors, which it turns.
+/// else by the reactor. A thread that has a hand, which sleeps in its stead, leaves all to the reactors.
 pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64, waker: &Waker) -> Result<(), Error> {
-    let by_hand = lane.reactor().options().by_hand && hand().is_some();
+    let has_hand = hand().is_some();
     let taken = with_local(|local| match local {
-        Some(local) if !by_hand && local.waker.will_wake(waker) => {
+        Some(local) if !has_hand && local.waker.will_wake(waker) => {
             local.rounds.add(Watched::new(lane, seq, Instant::now()));
             true
         }

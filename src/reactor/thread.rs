@@ -2,8 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::by_hand::hand;
 use super::event_pool::EventPool;
 use super::fate::{News, OpenedLane};
 use super::hook::ErrorHook;
@@ -26,7 +28,8 @@ pub(crate) struct ReactorOptions {
     pub(crate) device: u32,
     /// How long the first poll of a completion may spin; zero: not at all.
     pub(crate) inline_spin: Duration,
-    /// It has no thread: whoever runs the program calls [`Reactor::turn`] when nothing else can run.
+    /// While it is [turned by](Reactor::turned_by) somebody, it has no thread: whoever runs the program
+    /// calls [`Reactor::turn`] when nothing else can run.
     pub(crate) by_hand: bool,
     pub(crate) hook: ErrorHook,
 }
@@ -57,6 +60,8 @@ struct Inbox {
 #[derive(Default)]
 struct InboxState {
     incoming: Rounds,
+    /// Who turns the reactor, if somebody does: then there is no thread.
+    turned_by: Option<Waker>,
     /// The thread runs. It goes on until `closed`.
     started: bool,
     /// The reactor is gone: the thread ends.
@@ -112,14 +117,16 @@ impl Reactor {
     pub(super) fn watch(&self, lane: &Arc<Lane>, seq: u64) -> Result<(), Error> {
         let watched = Watched::new(lane, seq, Instant::now());
         let mut state = self.inbox.state.lock();
-        if self.options.by_hand {
+        if let Some(turned_by) = state.turned_by.clone() {
             state.incoming.add(watched);
+            drop(state);
+            // This thread turns it when it has nothing else to do; for another's wait it may be asleep.
+            if hand().is_none() {
+                turned_by.wake();
+            }
             return Ok(());
         }
-        if !state.started {
-            self.start_thread().map_err(|error| Error::Thread(Arc::new(error)))?;
-            state.started = true;
-        }
+        self.ensure_thread(&mut state).map_err(|error| Error::Thread(Arc::new(error)))?;
         let due = watched.due;
         state.incoming.add(watched);
         if state.asleep.is_some_and(|until| until.is_none_or(|until| due < until)) {
@@ -128,6 +135,31 @@ impl Reactor {
             self.inbox.changed.notify_one();
         }
         Ok(())
+    }
+
+    /// Whoever owns `waker` turns the reactor from here on, and is woken when a thread waits that cannot know
+    /// of it. `None`: nobody does, and a thread looks after what is waited for.
+    pub(crate) fn turned_by(&self, waker: Option<Waker>) {
+        debug_assert!(self.options.by_hand || waker.is_none());
+        // Taken out: the last handle of a lane is not dropped under the lock.
+        let mut rounds = {
+            let mut state = self.inbox.state.lock();
+            state.turned_by = waker;
+            std::mem::take(&mut state.incoming)
+        };
+        rounds.forget_unawaited();
+        let mut state = self.inbox.state.lock();
+        state.incoming.merge(rounds);
+        if state.turned_by.is_some() || state.incoming.is_empty() {
+            return;
+        }
+        let started = self.ensure_thread(&mut state);
+        state.asleep = None;
+        drop(state);
+        self.inbox.changed.notify_one();
+        if let Err(error) = started {
+            contained(|| tracing::warn!(%error, "nobody looks after what is waited for"));
+        }
     }
 
     /// Looks once at every lane that is waited for, in the order of their numbers and whatever time
@@ -143,6 +175,14 @@ impl Reactor {
             (false, false) => Turned::Waiting,
             (false, true) => Turned::Idle,
         }
+    }
+
+    fn ensure_thread(&self, state: &mut InboxState) -> std::io::Result<()> {
+        if !state.started {
+            self.start_thread()?;
+            state.started = true;
+        }
+        Ok(())
     }
 
     fn start_thread(&self) -> std::io::Result<()> {
@@ -285,6 +325,11 @@ impl Rounds {
         for watched in other.watched {
             self.add(watched);
         }
+    }
+
+    /// Lets lanes go that nobody waits for.
+    fn forget_unawaited(&mut self) {
+        self.watched.retain(|watched| watched.lane.lowest_waited().is_some());
     }
 
     fn is_empty(&self) -> bool {

@@ -4,9 +4,10 @@ mod block_on;
 mod run;
 mod scope;
 mod spawn;
+mod watch;
 
 pub use block_on::block_on;
-pub(crate) use run::{Chooser, Ended, Stall, run};
+pub(crate) use run::{Chooser, Ended, OUT_OF_BLOCK_ON, Stall, run};
 pub use scope::Scope;
 pub use spawn::spawn;
 

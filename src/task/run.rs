@@ -12,14 +12,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 
+use super::watch::Watch;
 use crate::device::Device;
 use crate::foreign::contained;
 use crate::reactor::{Hand, Turned, Woken, hold};
@@ -28,16 +28,22 @@ use crate::reactor::{Hand, Turned, Woken, hold};
 /// recorded, say. A device that can go on does so at each look.
 const MOST_TURNS: u32 = 200_000;
 
+/// What a thread panics with that is inside of `block_on` when the run ends.
+pub(crate) const OUT_OF_BLOCK_ON: &str =
+    "block_on waits for what cannot happen any more: the run ends here";
+
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Run>>> = const { RefCell::new(None) };
 }
 
 /// Who chooses what happens next, and knows the devices.
 pub(crate) trait Chooser {
-    /// No task can run, and some wait for these devices: where none of them can go on, says why.
-    fn stuck(&self, awaited: &[&Device]) -> Option<String>;
+    /// No task can run, and some wait for the devices: where none of these can go on, says why.
+    fn stuck(&self) -> Option<String>;
     /// Whether the spawned task that is about to be polled lets another one go first.
     fn defers(&self) -> bool;
+    /// The program has ended, or cannot go on. What happens from here on is done to clear up.
+    fn ended(&self);
 }
 
 /// Why nothing can happen any more.
@@ -72,11 +78,12 @@ pub(crate) struct Run {
     /// runtime's depend on what else goes on in the process.
     tasks: RefCell<HashMap<u64, u64>>,
     program: Arc<ProgramWaker>,
-    /// Dropped when the runtime goes on: ends the watch over a wait for another thread.
-    watch: RefCell<Option<Sender<()>>>,
+    caller: Arc<Caller>,
+    /// Over the runtime's sleeps.
+    watch: Watch,
 }
 
-/// Runs `program` to its end on this thread, with everything that it has spawned, and drops it.
+/// Runs `main` to its end on this thread, with everything that it has spawned, and drops it.
 /// `patience` is how long it may wait for other threads.
 ///
 /// Errors: the runtime was not made, or the thread is inside of one.
@@ -84,15 +91,17 @@ pub(crate) fn run<F: Future>(
     devices: Vec<Device>,
     chooser: Box<dyn Chooser>,
     patience: Duration,
-    program: impl FnOnce() -> F,
+    main: impl FnOnce() -> F,
 ) -> io::Result<Ended<F::Output>> {
     if Handle::try_current().is_ok() {
-        return Err(io::Error::other("this thread runs a runtime already"));
+        return Err(io::Error::other("this thread is inside of a tokio runtime already"));
     }
     let runtime = Builder::new_current_thread()
         .on_thread_park(|| with_current(Run::parked).unwrap_or_default())
-        .on_thread_unpark(|| with_current(|run| drop(run.watch.take())).unwrap_or_default())
+        .on_thread_unpark(|| with_current(|run| run.watch.end()).unwrap_or_default())
         .build()?;
+    let wakes: Arc<ProgramWaker> = Arc::default();
+    let (program, thread) = (wakes.clone(), thread::current());
     let run = Rc::new(Run {
         devices,
         chooser,
@@ -100,29 +109,37 @@ pub(crate) fn run<F: Future>(
         stall: RefCell::default(),
         task_panicked: Cell::new(false),
         tasks: RefCell::default(),
-        program: Arc::default(),
-        watch: RefCell::default(),
+        watch: Watch::new(Arc::new(RuntimeWaker(wakes.clone())).into()),
+        caller: Arc::new(Caller { called: Woken::default(), program, thread }),
+        program: wakes,
     });
     let current = Current::enter(run.clone());
+    let turning = Turning::begin(&run);
     let _hand = hold(run.clone());
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        let mut program = pin!(program());
+        let mut program = pin!(main());
         let waker = Waker::from(run.program.clone());
         run.program.woken.set();
         runtime.block_on(poll_fn(|cx| {
             let _ = run.program.runtime.set(cx.waker().clone());
             if let Some(stall) = run.stalled() {
+                run.chooser.ended();
                 return Poll::Ready(Ended::Stalled(stall));
             }
             if !run.program.woken.take() {
                 return Poll::Pending;
             }
-            program.as_mut().poll(&mut Context::from_waker(&waker)).map(Ended::Output)
+            let polled = program.as_mut().poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                run.chooser.ended();
+            }
+            polled.map(Ended::Output)
         }))
     }));
+    run.chooser.ended(); // it panicked
     // Tasks that have not ended are dropped here, still on this thread.
     let dropped = contained(|| runtime.shutdown_timeout(patience));
-    drop(current);
+    drop((turning, current));
     Ok(match (ended, run.stalled()) {
         // What panicked because nothing could happen any more.
         (_, Some(stall)) => Ended::Stalled(stall),
@@ -156,7 +173,7 @@ pub(super) struct Noticing;
 
 impl Drop for Noticing {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             with_current(|run| run.task_panicked.set(true));
         }
     }
@@ -200,52 +217,50 @@ impl Run {
             Moved::Stuck(why) => self.end(Stall::Device(why)),
             Moved::NotAwaited => {
                 // Another thread may wake someone: the runtime sleeps, for so long at most.
-                let (awake, asleep) = channel();
-                let (program, patience) = (self.program.clone(), self.patience);
-                let watch = std::thread::Builder::new().name("headwater-watch".into());
-                let watching = watch.spawn(move || {
-                    if asleep.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-                        program.given_up.store(true, Release);
-                        program.wake_runtime();
-                    }
-                });
-                match watching {
-                    Ok(_) => drop(self.watch.replace(Some(awake))),
-                    Err(_) => self.end(self.host_stall()),
+                if self.watch.begin(Instant::now() + self.patience).is_err() {
+                    self.end(self.host_stall());
                 }
             }
         }
     }
 
     fn move_devices(&self) -> Moved {
+        self.caller.called.take();
         let mut stuck = None;
         for _ in 0..MOST_TURNS {
-            let mut awaited = Vec::new();
+            let mut awaited = false;
             for device in &self.devices {
                 match device.core().reactor().turn() {
                     Turned::Woke => return Moved::Woke,
-                    Turned::Waiting => awaited.push(device),
+                    Turned::Waiting => awaited = true,
                     Turned::Idle => {}
                 }
             }
-            if awaited.is_empty() {
+            if !awaited {
                 return Moved::NotAwaited;
             }
             // Looked at once more since.
             if let Some(why) = stuck {
                 return Moved::Stuck(why);
             }
-            stuck = self.chooser.stuck(&awaited);
+            stuck = self.chooser.stuck();
         }
         Moved::Stuck("the devices go on, and nobody is told of an end".to_owned())
     }
 
     fn stalled(&self) -> Option<Stall> {
         let mut stall = self.stall.borrow_mut();
-        if stall.is_none() && self.program.given_up.load(Acquire) {
+        if stall.is_none() && self.watch.take_too_long() && !self.was_woken() {
             *stall = Some(self.host_stall());
         }
         stall.clone()
+    }
+
+    /// Whether another thread has given this one something to do: at the last moment, it may be.
+    fn was_woken(&self) -> bool {
+        let tasks =
+            Handle::try_current().map_or(0, |runtime| runtime.metrics().global_queue_depth());
+        tasks > 0 || self.program.woken.is_set() || self.caller.called.is_set()
     }
 
     fn host_stall(&self) -> Stall {
@@ -267,22 +282,75 @@ impl Hand for Run {
             Moved::Stuck(why) => Stall::Device(why),
             Moved::NotAwaited => {
                 let until = Instant::now() + self.patience;
-                while !woken.is_set() {
+                loop {
+                    if woken.is_set() || self.caller.called.is_set() {
+                        return;
+                    }
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
                     }
-                    std::thread::park_timeout(left);
-                }
-                if woken.is_set() {
-                    return;
+                    thread::park_timeout(left);
                 }
                 Stall::Blocked
             }
         };
         self.end(stall);
+        self.chooser.ended();
         // The one way out of `block_on`.
-        panic!("block_on waits for what cannot happen any more: the run ends here");
+        panic!("{OUT_OF_BLOCK_ON}");
+    }
+}
+
+/// While it lives, the run's devices leave to it what is waited for.
+struct Turning<'r>(&'r [Device]);
+
+impl<'r> Turning<'r> {
+    fn begin(run: &'r Run) -> Self {
+        let caller = Waker::from(run.caller.clone());
+        for device in &run.devices {
+            device.core().reactor().turned_by(Some(caller.clone()));
+        }
+        Turning(&run.devices)
+    }
+}
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        for device in self.0 {
+            device.core().reactor().turned_by(None);
+        }
+    }
+}
+
+/// Has the run's thread look again at what is waited for, without the program being polled.
+#[derive(Debug)]
+struct Caller {
+    /// Since the devices were last turned.
+    called: Woken,
+    program: Arc<ProgramWaker>,
+    /// The run's, which may sleep inside of `block_on`.
+    thread: Thread,
+}
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.called.set();
+        self.program.wake_runtime();
+        self.thread.unpark();
+    }
+}
+
+/// Wakes the runtime alone.
+struct RuntimeWaker(Arc<ProgramWaker>);
+
+impl Wake for RuntimeWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_runtime();
     }
 }
 
@@ -290,8 +358,6 @@ impl Hand for Run {
 #[derive(Debug, Default)]
 struct ProgramWaker {
     woken: Woken,
-    /// The watch over a wait for other threads is over.
-    given_up: AtomicBool,
     /// Of the future that the runtime blocks on, which stays the same.
     runtime: OnceLock<Waker>,
 }

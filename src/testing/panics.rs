@@ -28,9 +28,42 @@ pub(super) fn listen<R>(quietly: bool, f: impl FnOnce() -> R) -> (R, Vec<String>
             }
         }));
     });
-    HEARD.set(Some(Listening { heard: Vec::new(), quietly }));
+    let listens = Listens::begin(quietly);
     let result = f();
-    (result, HEARD.take().map(|listening| listening.heard).unwrap_or_default())
+    (result, listens.end())
+}
+
+/// While it lives, the thread listens. Whoever listened before, does so again after it.
+struct Listens {
+    outer: Option<Listening>,
+}
+
+impl Listens {
+    fn begin(quietly: bool) -> Self {
+        Listens { outer: HEARD.replace(Some(Listening { heard: Vec::new(), quietly })) }
+    }
+
+    fn end(self) -> Vec<String> {
+        HEARD.take().map(|listening| listening.heard).unwrap_or_default()
+    }
+}
+
+impl Drop for Listens {
+    fn drop(&mut self) {
+        HEARD.set(self.outer.take());
+    }
+}
+
+/// What to do about a panic of tokio's that a run on its own runtime makes.
+fn advice(said: &str) -> Option<&'static str> {
+    if said.contains("timers are disabled") {
+        return Some(
+            "timers do not run under `explore`: see \"Timeouts\" in the guide, headwater::testing",
+        );
+    }
+    let of_io = said.contains("IO is disabled");
+    of_io
+        .then_some("sockets do not work under `explore`: use channels, `tokio::io::duplex` for one")
 }
 
 /// Whether that was all.
@@ -39,11 +72,49 @@ fn hear(info: &PanicHookInfo<'_>) -> bool {
         let mut heard = heard.try_borrow_mut().ok()?;
         let listening = heard.as_mut()?;
         let said = info.payload_as_str().unwrap_or("(no message)");
-        listening.heard.push(match info.location() {
-            Some(place) => format!("{said}\n    at {}:{}", place.file(), place.line()),
-            None => said.to_owned(),
-        });
+        let mut message = said.to_owned();
+        if let Some(place) = info.location() {
+            message += &format!("\n    at {}:{}", place.file(), place.line());
+        }
+        if let Some(advice) = advice(said) {
+            message += &format!("\n    {advice}");
+        }
+        listening.heard.push(message);
         Some(listening.quietly)
     });
     listened.ok().flatten().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn panics(message: &'static str) {
+        assert!(catch_unwind(AssertUnwindSafe(|| std::panic::panic_any(message))).is_err());
+    }
+
+    #[test]
+    fn who_listens_inside_hears_its_own_and_leaves_the_outer_one_the_rest() {
+        let (inner, outer) = listen(true, || {
+            panics("before");
+            let ((), inner) = listen(true, || panics("inside"));
+            panics("after");
+            inner
+        });
+        assert!(matches!(&inner[..], [inside] if inside.starts_with("inside")), "{inner:?}");
+        let [before, after] = &outer[..] else { panic!("{outer:?}") };
+        assert!(before.starts_with("before") && after.starts_with("after"), "{outer:?}");
+    }
+
+    #[test]
+    fn the_outer_one_listens_again_after_a_panic_inside() {
+        let ((), outer) = listen(true, || {
+            let inside = || listen(true, || std::panic::panic_any("through"));
+            assert!(catch_unwind(AssertUnwindSafe(inside)).is_err());
+            panics("after");
+        });
+        assert!(matches!(&outer[..], [after] if after.starts_with("after")), "{outer:?}");
+    }
 }
