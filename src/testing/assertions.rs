@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::trial;
 use crate::device::Device;
-use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
+use crate::sim::{SimOptions, SimSpan, Simulator};
 
 /// A simulated device that runs everything as soon as it can, checks for races and counts calls.
 ///
@@ -16,17 +16,30 @@ use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
 /// It cannot be opened: the machine has no memory for it.
 #[track_caller]
 pub fn device() -> Device {
-    device_with(Schedule::Eager)
+    device_with(SimOptions::new())
 }
 
-/// The same with another schedule.
+/// The same with other options: a schedule, costs, memory, faults.
+///
+/// ```
+/// use headwater::sim::{Schedule, SimOptions};
+/// use headwater::testing;
+///
+/// let device = testing::device_with(SimOptions::new().schedule(Schedule::Stepped));
+/// let mut x = device.alloc::<u32>(100)?;
+/// let mut filled = x.fill(7)?;
+/// assert!(!filled.is_finished()?); // nothing runs before the test says so
+/// device.simulator().map(|simulator| simulator.run_all());
+/// assert!(filled.is_finished()?);
+/// # Ok::<_, headwater::Error>(())
+/// ```
 ///
 /// # Panics
 ///
 /// As [`device()`].
 #[track_caller]
-pub fn device_with(schedule: Schedule) -> Device {
-    match trial::device(SimOptions::new().schedule(schedule)).open() {
+pub fn device_with(options: SimOptions) -> Device {
+    match trial::device(options).open() {
         Ok(device) => device,
         Err(error) => panic!("a simulated device was not opened: {error}"),
     }
@@ -65,17 +78,23 @@ pub fn assert_no_violations(device: &Device) {
 
 /// Runs what is still to be run, then asserts that no device memory is allocated.
 ///
-/// Page-locked memory is not looked at: the device keeps what is given back, for reuse.
+/// Page-locked memory is not looked at: the device keeps what is given back, for reuse. Nor is anything of
+/// a device that was lost, which takes nothing back: that passes.
 ///
 /// # Panics
 ///
-/// Some is; or the device is not simulated.
+/// Some is, or what would free it cannot run: the message says who waits for whom. Or the device is not
+/// simulated.
 #[track_caller]
 pub fn assert_all_freed(device: &Device) {
     let simulator = simulator(device);
     finish(simulator);
     let bytes = simulator.live_device_bytes();
-    assert!(bytes == 0, "{bytes} bytes of device memory are still allocated (in units of 256)");
+    if bytes == 0 || device.core().reactor().check().is_err() {
+        return;
+    }
+    let held = simulator.stuck().map_or(String::new(), |stuck| format!("; {stuck}"));
+    panic!("{bytes} bytes of device memory are still allocated (in units of 256){held}");
 }
 
 /// Runs `code`, and counts the waits on the device that it had streams make (`cuStreamWaitEvent`): the
@@ -101,8 +120,12 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
 /// name was.
 ///
 /// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d` and `fill`,
-/// as in [`SimSpan::name`]. What is still to be run is run first. A launch costs the host 3 us of virtual time:
-/// kernels that overlap have to be declared to take longer (`nanoseconds = …`, `arithmetic = …`).
+/// as in [`SimSpan::name`]. What is still to be run is run first.
+///
+/// A launch costs the host 3 us of virtual time, as it does in truth, so a kernel of two microseconds has
+/// ended before the next one is launched: it never overlaps, however many streams there are. Test with
+/// the sizes of the real thing, or have every kernel take longer:
+/// [`CostModel::kernel_minimum_ns`](crate::sim::CostModel::kernel_minimum_ns), by [`device_with`].
 ///
 /// # Panics
 ///
@@ -111,7 +134,11 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
 pub fn assert_overlap(device: &Device, one: &str, other: &str) {
     let (ones, others) = named(device, one, other);
     if meeting(&ones, &others).is_none() {
-        panic!("no `{one}` ran beside a `{other}`:{}", list(&ones, &others));
+        panic!(
+            "no `{one}` ran beside a `{other}`:{}\n(what takes less than 3 us ends before the host has \
+             launched the next: see `assert_overlap` for how to have it take longer)",
+            list(&ones, &others)
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::shrink::least;
@@ -16,6 +16,8 @@ use crate::sim::SimOptions;
 const SEED: &str = "HEADWATER_SEED";
 const SEEDS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A program that waits a while before it fails is not made as small as it could be.
+const LONGEST_SHRINKING: Duration = Duration::from_secs(20);
 
 /// Runs `program` once for each seed, each time on a fresh simulated device whose operations run in
 /// an order that the seed chooses, and panics with a report at the first seed with which it fails.
@@ -204,7 +206,8 @@ impl Explore {
     }
 }
 
-/// Looks for as few deviations as possible with which the program fails in the same way.
+/// Looks for as few deviations as possible with which the program fails in the same way: with the same
+/// kinds of causes.
 fn shrunk(
     setting: &Setting,
     seed: u64,
@@ -212,13 +215,15 @@ fn shrunk(
     found: Trial,
     program: &Program<'_>,
 ) -> Failure {
-    let kind = |trial: &Trial| trial.causes.first().map(std::mem::discriminant);
-    let Trial { ref causes, made, .. } = found;
-    let causes = causes.clone();
+    let kinds = |trial: &Trial| trial.causes.iter().map(std::mem::discriminant).collect::<Vec<_>>();
+    let (wanted, made, start) = (kinds(&found), found.made, Instant::now());
     let mut simplest = found;
     let fewer = |limit, simplest: &mut Trial| {
+        if start.elapsed() > LONGEST_SHRINKING {
+            return false;
+        }
         let trial = run_once(setting, seed, limit, true, program);
-        let fails = kind(&trial) == kind(simplest);
+        let fails = kinds(&trial) == wanted;
         if fails {
             *simplest = trial;
         }
@@ -230,7 +235,8 @@ fn shrunk(
     let device =
         least(simplest.made.device, |device| fewer(Deviations { device, host }, &mut simplest));
     let least = Deviations { device, host };
-    Failure { seed, passed, causes, made, least, ran: simplest.ran }
+    let Trial { causes, ran, .. } = simplest;
+    Failure { seed, passed, causes, ran, made, least }
 }
 
 impl Default for Explore {

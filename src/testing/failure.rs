@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::trial::Deviations;
+use super::trial::{Deviations, Ran};
 use crate::driver::Race;
 use crate::sim::{SimSpan, Violation};
 
@@ -17,8 +17,9 @@ pub enum Cause {
     NotRun(String),
     /// The program returned an error.
     Returned(String),
-    /// The program, or a task that [`spawn`](crate::spawn) made, panicked: the messages with their places.
-    Panicked(String),
+    /// The program, or a task that [`spawn`](crate::spawn) made, panicked: what each panic until then said
+    /// and where, caught ones too, in the order in which they came.
+    Panicked(Vec<String>),
     /// Nothing could happen any more: who waits for whom.
     Stuck(String),
     /// Accesses that nothing orders.
@@ -37,7 +38,14 @@ impl fmt::Display for Cause {
         match self {
             Cause::NotRun(why) => write!(f, "the program was not run: {why}"),
             Cause::Returned(error) => write!(f, "the program returned an error: {error}"),
-            Cause::Panicked(heard) => write!(f, "the program panicked: {heard}"),
+            Cause::Panicked(heard) => match &heard[..] {
+                [] => f.write_str("the program panicked, and said nothing"),
+                [one] => write!(f, "the program panicked: {one}"),
+                [first, then @ ..] => {
+                    write!(f, "first, a panic: {first}")?;
+                    then.iter().try_for_each(|then| write!(f, "\n- then a panic: {then}"))
+                }
+            },
             Cause::Stuck(why) => write!(f, "nothing can happen any more: {why}"),
             Cause::Raced(races) => races.iter().enumerate().try_for_each(|(at, race)| {
                 let new_line = if at > 0 { "\n- " } else { "" };
@@ -62,13 +70,13 @@ pub struct Failure {
     pub(super) seed: u64,
     /// Seeds before it.
     pub(super) passed: u64,
-    /// Of the run that was found.
+    /// Of the run with the fewest deviations, as is what ran.
     pub(super) causes: Vec<Cause>,
+    pub(super) ran: Ran,
+    /// Of the run that was found.
     pub(super) made: Deviations,
     /// The fewest with which it fails in the same way.
     pub(super) least: Deviations,
-    /// What ran on each device with those, by its number in the process.
-    pub(super) ran: Vec<(u32, Vec<SimSpan>)>,
 }
 
 impl Failure {
@@ -77,26 +85,30 @@ impl Failure {
         self.seed
     }
 
-    /// What was wrong. Never empty.
+    /// What was wrong, in a run with as few deviations. Never empty.
     pub fn causes(&self) -> &[Cause] {
         &self.causes
     }
 
-    /// How many choices have to differ from the tame order for the program to fail in the same
-    /// way: as few as were found. 0: it fails in the tame order as well.
+    /// How many choices have to differ from the tame order, in which everything runs as it was enqueued,
+    /// for the program to fail in the same way: as few as were found. 0: it fails in that order as well.
     pub fn deviations(&self) -> u32 {
         self.least.device.saturating_add(self.least.host)
     }
 
-    /// What ran on the first device, in that order, with as few deviations.
+    /// What ran until the program had ended, or could not go on, in a run with as few deviations: in
+    /// that order, on all devices.
     pub fn order(&self) -> &[SimSpan] {
-        self.ran.first().map_or(&[], |(_, spans)| spans)
+        &self.ran.spans[..self.ran.by_the_end]
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { seed, passed, causes, made, least, ran } = self;
+        if let [cause @ Cause::NotRun(_)] = &causes[..] {
+            return write!(f, "{cause}");
+        }
         writeln!(f, "the program fails with seed {seed} ({passed} before it passed)")?;
         for cause in causes {
             writeln!(f, "- {cause}")?;
@@ -107,29 +119,54 @@ impl fmt::Display for Failure {
             f,
             "\nThis seed alone: HEADWATER_SEED={seed} cargo test {test}, or explore({seed}..={seed}, ..)"
         )?;
-        match self.deviations() {
-            0 => writeln!(f, "It fails in the tame order too: everything as it was enqueued.")?,
-            _ => writeln!(
-                f,
-                "Of the choices that differed from the tame order, these are enough: {} of {} of the \
-                 device's, {} of {} of the host's.",
-                least.device, made.device, least.host, made.host
-            )?,
+        if self.deviations() == 0 {
+            writeln!(f, "It fails in the tame order (run as enqueued) as well.")?;
+        } else {
+            f.write_str("Of the choices that differed from the tame order (run as enqueued), ")?;
+            f.write_str("these are enough:")?;
+            let kinds = [("device", least.device, made.device), ("host", least.host, made.host)];
+            let had = kinds.iter().filter(|(_, _, made)| *made > 0);
+            for (at, (kind, least, made)) in had.enumerate() {
+                let comma = if at > 0 { "," } else { "" };
+                write!(f, "{comma} {least} of {made} of the {kind}'s")?;
+            }
+            writeln!(f, ".")?;
         }
-        for (device, spans) in ran {
-            let skipped = spans.len().saturating_sub(LISTED);
-            writeln!(f, "\nWhat ran on device {device}, in this order:")?;
-            if skipped > 0 {
-                writeln!(f, "  ... {skipped} before")?;
+        let raced = causes.iter().any(|cause| matches!(cause, Cause::Raced(_)));
+        ran.list(f, raced)
+    }
+}
+
+impl Ran {
+    /// `raced`: there are reports of races beside it.
+    fn list(&self, f: &mut fmt::Formatter<'_>, raced: bool) -> fmt::Result {
+        let Ran { spans, by_the_end, devices } = self;
+        if spans.is_empty() {
+            return Ok(());
+        }
+        match &devices[..] {
+            [one] => write!(f, "\nWhat ran on device {one}, in this order")?,
+            _ => write!(f, "\nWhat ran, in this order")?,
+        }
+        match raced {
+            true => writeln!(f, " (a race counts the allocations of a stream too):")?,
+            false => writeln!(f, ":")?,
+        }
+        let skipped = spans.len().saturating_sub(LISTED);
+        if skipped > 0 {
+            writeln!(f, "  ... {skipped} before")?;
+        }
+        for (at, span) in spans.iter().enumerate().skip(skipped) {
+            if at == *by_the_end {
+                writeln!(f, "when the program had ended:")?;
             }
-            for (at, span) in spans.iter().enumerate().skip(skipped) {
-                let SimSpan { stream, name, bytes, start, end, .. } = span;
-                let (number, start, end) = (at + 1, *start as f64 / 1e3, *end as f64 / 1e3);
-                writeln!(
-                    f,
-                    "  {number:4}  stream {stream:<4} {name:<16} {bytes:>10} B  {start:.1}..{end:.1} us"
-                )?;
+            let SimSpan { device, stream, name, bytes, start, end, .. } = span;
+            let (number, start, end) = (at + 1, *start as f64 / 1e3, *end as f64 / 1e3);
+            write!(f, "  {number:4}  ")?;
+            if let (2.., Some(device)) = (devices.len(), devices.get(*device)) {
+                write!(f, "device {device:<3} ")?;
             }
+            writeln!(f, "stream {stream:<4} {name:<16} {bytes:>10} B  {start:.1}..{end:.1} us")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One run of a program on fresh devices, and what was wrong with it.
+//! One run of a program on a fresh machine, and what was wrong with it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,9 +10,10 @@ use super::failure::Cause;
 use super::panics;
 use crate::builder::DeviceBuilder;
 use crate::device::Device;
+use crate::error::Result;
 use crate::random::SplitMix64;
-use crate::sim::{Schedule, SimOptions, SimSpan, Simulator};
-use crate::task::{Chooser, Ended, Stall, run};
+use crate::sim::{Schedule, SimMachine, SimOptions, SimSpan, Simulator};
+use crate::task::{Chooser, Ended, OUT_OF_BLOCK_ON, Stall, run};
 
 /// A program on so many devices, its type forgotten. It yields the error that it returned.
 pub(super) type Program<'p> =
@@ -29,7 +30,7 @@ pub(super) struct Setting {
 /// How often what is chosen at random may differ from the tame choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deviations {
-    /// Operations of a device that another one is run before.
+    /// Operations of the devices that another one is run before.
     pub(super) device: u32,
     /// Tasks that let others go first.
     pub(super) host: u32,
@@ -46,8 +47,17 @@ pub(super) struct Trial {
     pub(super) causes: Vec<Cause>,
     /// How often it did deviate.
     pub(super) made: Deviations,
-    /// What ran on each device, by its number in the process.
-    pub(super) ran: Vec<(u32, Vec<SimSpan>)>,
+    pub(super) ran: Ran,
+}
+
+/// What ran on all devices, in that order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ran {
+    pub(super) spans: Vec<SimSpan>,
+    /// So many of them by the time the program had ended, or could not go on.
+    pub(super) by_the_end: usize,
+    /// Of each device, by its ordinal, its number in the process.
+    pub(super) devices: Vec<u32>,
 }
 
 /// Runs the program with the choices of `seed`. `quietly`: its panics are not printed.
@@ -59,20 +69,16 @@ pub(super) fn run_once(
     program: &Program<'_>,
 ) -> Trial {
     let made = Deviations { device: 0, host: 0 };
-    let open = |number: u64| {
-        let seed = seed.wrapping_add(number << 32);
-        let schedule = Schedule::Random { seed, deviations: limit.device };
-        let options = setting.options.clone().schedule(schedule);
-        (setting.settings)(device(options.clone())).simulated_with(options).by_hand().open()
-    };
-    let devices = match (0..setting.devices as u64).map(open).collect::<Result<Vec<_>, _>>() {
-        Ok(devices) => devices,
-        Err(error) => {
-            return Trial { causes: vec![Cause::NotRun(error.to_string())], made, ran: Vec::new() };
-        }
-    };
-    let choices = Choices::new(seed, limit.host);
-    let made_by = choices.clone();
+    let not_run =
+        |why: String| Trial { causes: vec![Cause::NotRun(why)], made, ran: Ran::default() };
+    let (machine, devices) =
+        match open(setting, Schedule::Random { seed, deviations: limit.device }) {
+            Ok(opened) => opened,
+            Err(error) => return not_run(error.to_string()),
+        };
+    let sim = machine.simulator();
+    let choices = Choices::new(seed, limit.host, sim.clone());
+    let chosen = choices.clone();
     let (ended, heard) = panics::listen(quietly, || {
         run(devices.clone(), Box::new(choices), setting.patience, || program(devices.clone()))
     });
@@ -80,24 +86,44 @@ pub(super) fn run_once(
     match ended {
         Ok(Ended::Output(None)) => {}
         Ok(Ended::Output(Some(error))) => causes.push(Cause::Returned(error)),
-        Ok(Ended::Panicked) => causes.push(Cause::Panicked(heard.join("\n"))),
-        Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(stall))),
-        Err(error) => causes.push(Cause::NotRun(error.to_string())),
+        Ok(Ended::Panicked) => causes.push(Cause::Panicked(heard)),
+        Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(&stall, &heard))),
+        Err(error) => {
+            return not_run(format!(
+                "{error}, and a run has one of its own: call `explore` from a plain function, by \
+                 `#[test]`, not `#[tokio::test]`"
+            ));
+        }
     }
-    let deviations = devices.iter().filter_map(Device::simulator).map(Simulator::deviations);
-    let made = Deviations { device: deviations.max().unwrap_or(0), host: made_by.made() };
-    let mut ran = Vec::new();
-    for device in &devices {
-        let Some(sim) = device.simulator() else { continue };
-        // What nobody waited for runs as well: it may be wrong, and it frees memory.
-        sim.set_schedule(Schedule::Eager);
-        sim.settle();
-        wrongs(device, sim, &mut causes);
-        ran.push((device.number(), sim.timeline()));
-        // Nobody waits for what never ends, nor does the thread that closes the device.
-        sim.give_up();
+    let made = Deviations { device: sim.deviations(), host: chosen.made() };
+    // What nobody waited for runs as well: it may be wrong, and it frees memory.
+    sim.set_schedule(Schedule::Eager);
+    sim.settle();
+    wrongs(&devices, &sim, &mut causes);
+    let mut spans = sim.timeline();
+    let by_the_end = chosen.ran_by_the_end().min(spans.len());
+    if matches!(causes[..], [Cause::Stuck(_), ..]) {
+        spans.truncate(by_the_end); // the rest was let go by dropping who held it
     }
+    let ran = Ran { spans, by_the_end, devices: devices.iter().map(Device::number).collect() };
+    // Nobody waits for what never ends, nor does the thread that closes the device.
+    sim.give_up();
     Trial { causes, made, ran }
+}
+
+/// One machine with all the devices, which one witness sees.
+fn open(setting: &Setting, schedule: Schedule) -> Result<(SimMachine, Vec<Device>)> {
+    let options = setting.options.clone().schedule(schedule);
+    let machine = SimMachine::new(setting.devices, options.clone())?;
+    let mut devices: Vec<Device> = Vec::new();
+    for ordinal in 0..setting.devices {
+        let mut builder = (setting.settings)(device(options.clone()));
+        if let Some(first) = devices.first() {
+            builder = builder.watch_with(first);
+        }
+        devices.push(builder.simulated_on(&machine, ordinal).by_hand().open()?);
+    }
+    Ok((machine, devices))
 }
 
 /// A simulated device as tests want it.
@@ -110,9 +136,10 @@ pub(super) fn device(options: SimOptions) -> DeviceBuilder {
         .race_check(true)
 }
 
-/// What the device tells that was wrong, the program having ended.
-fn wrongs(device: &Device, sim: &Simulator, causes: &mut Vec<Cause>) {
-    let races = device.races();
+/// What the devices tell that was wrong, the program having ended.
+fn wrongs(devices: &[Device], sim: &Simulator, causes: &mut Vec<Cause>) {
+    // One witness sees them all.
+    let races = devices.first().map(Device::races).unwrap_or_default();
     if !races.is_empty() {
         causes.push(Cause::Raced(races));
     }
@@ -123,28 +150,41 @@ fn wrongs(device: &Device, sim: &Simulator, causes: &mut Vec<Cause>) {
     // Where something went wrong before, what it left behind says nothing; a device that was lost, or is
     // stuck, takes nothing back.
     let bytes = sim.live_device_bytes();
-    let works = device.core().reactor().check().is_ok() && sim.stuck().is_none();
-    if bytes > 0 && causes.is_empty() && works {
+    let work = devices.iter().all(|device| device.core().reactor().check().is_ok());
+    if bytes > 0 && causes.is_empty() && work && sim.stuck().is_none() {
         causes.push(Cause::Leaked { bytes });
     }
 }
 
-fn describe(stall: Stall) -> String {
-    match stall {
-        Stall::Device(why) => why,
-        Stall::Host { tasks } => format!(
-            "no task can run, and none waits for a device: each waits for another one, or for what \
-             never comes (a message, a lock, a timer); tasks that have not ended: {tasks}"
-        ),
+fn describe(stall: &Stall, heard: &[String]) -> String {
+    let mut why = match stall {
+        Stall::Device(why) => why.clone(),
+        Stall::Host { tasks } => {
+            let tasks = match tasks {
+                0 => String::new(),
+                1 => ", nor has a task".to_owned(),
+                more => format!(", nor have {more} tasks"),
+            };
+            format!(
+                "the program has not ended{tasks}; none of it can run, and none waits for a device: each \
+                 waits for another one, or for what never comes (a message, a lock). If it waits for another \
+                 thread (`spawn_blocking`) that takes longer, say how long: `Explore::patience`"
+            )
+        }
         Stall::Blocked => {
             "block_on waits for what only another task can do, and no other task can \
-                           run until it returns: await it instead"
+                           run until it returns: await it instead. If it waits for another thread \
+                           (`spawn_blocking`) that takes longer, say how long: `Explore::patience`"
                 .to_owned()
         }
+    };
+    if let Some(first) = heard.iter().find(|said| !said.starts_with(OUT_OF_BLOCK_ON)) {
+        why += &format!("\n  before that, a panic: {first}");
     }
+    why
 }
 
-/// The host's choices in one run, and where the devices stand.
+/// The host's choices in one run, and where the machine stands.
 #[derive(Clone, Debug)]
 struct Choices(Rc<State>);
 
@@ -155,13 +195,20 @@ struct State {
     /// How often a task may still let others go first.
     left: Cell<u32>,
     limit: u32,
+    sim: Simulator,
+    /// Operations that had run when the program ended.
+    ran: Cell<Option<usize>>,
 }
 
 impl Choices {
-    fn new(seed: u64, limit: u32) -> Self {
-        let state =
-            State { numbers: Cell::new(SplitMix64::new(!seed)), left: Cell::new(limit), limit };
-        Choices(Rc::new(state))
+    fn new(seed: u64, limit: u32, sim: Simulator) -> Self {
+        let numbers = Cell::new(SplitMix64::new(!seed));
+        let (left, ran) = (Cell::new(limit), Cell::new(None));
+        Choices(Rc::new(State { numbers, left, limit, sim, ran }))
+    }
+
+    fn ran_by_the_end(&self) -> usize {
+        self.0.ran.get().unwrap_or(0)
     }
 
     /// How often a task let others go first.
@@ -179,10 +226,14 @@ impl Choices {
 
 impl Chooser for Choices {
     /// The devices move in the calls that ask for an end.
-    fn stuck(&self, awaited: &[&Device]) -> Option<String> {
-        let report = |device: &&Device| Some(device.simulator()?.stuck()?.to_string());
-        let reports: Option<Vec<_>> = awaited.iter().map(report).collect();
-        Some(reports?.join("\n"))
+    fn stuck(&self) -> Option<String> {
+        self.0.sim.stuck().map(|stuck| stuck.to_string())
+    }
+
+    fn ended(&self) {
+        if self.0.ran.get().is_none() {
+            self.0.ran.set(Some(self.0.sim.timeline().len()));
+        }
     }
 
     fn defers(&self) -> bool {

@@ -12,6 +12,8 @@ mod errors;
 mod events;
 #[cfg(feature = "cuda")]
 mod exit;
+mod explore_report;
+mod explore_threads;
 mod faults;
 #[cfg(feature = "cuda")]
 mod foreign_context;
