@@ -96,6 +96,7 @@ impl Shared {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::task::Wake;
@@ -120,8 +121,8 @@ mod tests {
     fn a_sleep_that_takes_too_long_is_ended_and_told_of_once() {
         let (watch, told) = watch();
         for _ in 0..2 {
-            watch.begin(Instant::now()).unwrap();
-            told.recv().unwrap();
+            watch.begin(Instant::now()).expect("a thread");
+            told.recv().expect("it is told");
             assert!(watch.take_too_long());
             assert!(!watch.take_too_long());
             watch.end();
@@ -131,10 +132,10 @@ mod tests {
     #[test]
     fn a_sleep_that_has_ended_by_itself_took_not_too_long_nor_does_the_next() {
         let (watch, told) = watch();
-        watch.begin(Instant::now() + Duration::from_millis(5)).unwrap();
+        watch.begin(Instant::now() + Duration::from_millis(5)).expect("a thread");
         watch.end();
         assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
-        watch.begin(Instant::now() + Duration::from_secs(100)).unwrap();
+        watch.begin(Instant::now() + Duration::from_secs(100)).expect("a thread");
         assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
         assert!(!watch.take_too_long());
     }
@@ -142,10 +143,10 @@ mod tests {
     #[test]
     fn one_that_took_too_long_is_forgotten_where_another_begins() {
         let (watch, told) = watch();
-        watch.begin(Instant::now()).unwrap();
-        told.recv().unwrap();
+        watch.begin(Instant::now()).expect("a thread");
+        told.recv().expect("it is told");
         watch.end();
-        watch.begin(Instant::now() + Duration::from_secs(100)).unwrap();
+        watch.begin(Instant::now() + Duration::from_secs(100)).expect("a thread");
         assert!(!watch.take_too_long());
     }
 }

@@ -73,27 +73,36 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 /// # What the program is run on
 ///
 /// The calling thread, on a tokio runtime with nothing but tasks: [`spawn`](crate::spawn),
-/// `tokio::sync` and [`block_on`](crate::block_on) work, timers and sockets do not. Each run has its
-/// own device. The seed chooses in what order the device runs what it may, and which of the spawned
-/// tasks that can run goes first.
+/// `tokio::sync` and [`block_on`](crate::block_on) work, timers and sockets do not
+/// (what to do about [timeouts](crate::testing#timeouts)). Call it from a `#[test]`, not a
+/// `#[tokio::test]`. Each run has its own device, or devices of its own machine, on one clock.
+///
+/// The seed chooses in what order the device runs what it may, and which of the spawned tasks that
+/// can run goes first. **Tasks of `tokio::spawn` are neither reordered nor watched for panics, only those of
+/// [`headwater::spawn`](crate::spawn).** Devices that the program opens itself are on no schedule of the
+/// seed's, and are not checked.
 ///
 /// A run is the same each time as long as the program is: random numbers of its own, the clock,
 /// `tokio::select!` and `futures::select!` without `biased`, and other threads make it differ.
+/// Other threads may use and await the device all the same.
 ///
 /// # What counts as failing
 ///
 /// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics.
-/// - Nothing can happen any more. Where the program waits for a device that cannot go on, that is
-///   known at once; where no task can run and none waits for a device, another thread might still
-///   wake one, and gets as long as [`patience`](Explore::patience) says.
+/// - Nothing can happen any more. Where somebody waits for a device that cannot go on, and no task can
+///   run, that is known at once, whatever another thread might do about it; where none waits for a device,
+///   another thread might still wake one, and gets as long as [`patience`](Explore::patience) says. A twin
+///   that does not return is waited for as long as the
+///   [stall limit](SimOptions::stall_limit) says, ten seconds unless told otherwise.
 /// - A [race](crate::Race): accesses that nothing orders, whichever bytes came out.
 /// - A [violation](crate::sim::Violation): memory freed too early, for one, or a twin that panics.
 /// - Device memory that is still allocated when the program has ended and all of its tasks are dropped.
 ///
 /// # What is reported
 ///
-/// The seed, what was wrong, and the order in which operations ran, in a run that fails in the same
-/// way with as few deviations as possible from the tame order, in which everything runs as enqueued.
+/// The seed, and of a run that fails in the same way, what was wrong and the order in which operations
+/// ran: one with as few deviations as possible from the tame order, in which everything runs as
+/// enqueued and no task lets another one go first.
 ///
 /// With `HEADWATER_SEED` set to a number, that seed is run and no other.
 #[must_use = "nothing is run before `run`"]
@@ -148,7 +157,8 @@ impl Explore {
         }
     }
 
-    /// Runs a program that uses several devices: `run_on(async |[a, b]| …)`.
+    /// Runs a program that uses several devices of one machine: `run_on(async |[a, b]| …)`. They share the
+    /// clock and the schedule, and one check for races sees them all.
     ///
     /// # Panics
     ///
