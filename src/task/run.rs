@@ -94,7 +94,10 @@ pub(crate) fn run<F: Future>(
     main: impl FnOnce() -> F,
 ) -> io::Result<Ended<F::Output>> {
     if Handle::try_current().is_ok() {
-        return Err(io::Error::other("this thread is inside of a tokio runtime already"));
+        return Err(io::Error::other(
+            "this thread is inside of a tokio runtime already, and a run has one of its own: call it \
+             from a plain function, by `#[test]`, not `#[tokio::test]`",
+        ));
     }
     let runtime = Builder::new_current_thread()
         .on_thread_park(|| with_current(Run::parked).unwrap_or_default())

@@ -62,8 +62,7 @@ fn advice(said: &str) -> Option<&'static str> {
         );
     }
     let of_io = said.contains("IO is disabled");
-    of_io
-        .then_some("sockets do not work under `explore`: use channels, `tokio::io::duplex` for one")
+    of_io.then_some("sockets do not work under `explore`: have the test use a channel instead")
 }
 
 /// Whether that was all.

@@ -12,7 +12,7 @@ use crate::builder::DeviceBuilder;
 use crate::device::Device;
 use crate::error::Result;
 use crate::random::SplitMix64;
-use crate::sim::{Schedule, SimMachine, SimOptions, SimSpan, Simulator};
+use crate::sim::{Schedule, SimMachine, SimOptions, SimSpan, Simulator, Stuck, WaitsFor};
 use crate::task::{Chooser, Ended, OUT_OF_BLOCK_ON, Stall, run};
 
 /// A program on so many devices, its type forgotten. It yields the error that it returned.
@@ -88,12 +88,7 @@ pub(super) fn run_once(
         Ok(Ended::Output(Some(error))) => causes.push(Cause::Returned(error)),
         Ok(Ended::Panicked) => causes.push(Cause::Panicked(heard)),
         Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(&stall, &heard))),
-        Err(error) => {
-            return not_run(format!(
-                "{error}, and a run has one of its own: call `explore` from a plain function, by \
-                 `#[test]`, not `#[tokio::test]`"
-            ));
-        }
+        Err(error) => return not_run(error.to_string()),
     }
     let made = Deviations { device: sim.deviations(), host: chosen.made() };
     // What nobody waited for runs as well: it may be wrong, and it frees memory.
@@ -147,11 +142,19 @@ fn wrongs(devices: &[Device], sim: &Simulator, causes: &mut Vec<Cause>) {
     if !violations.is_empty() {
         causes.push(Cause::Misused(violations));
     }
+    // What never ends by a fault is the test's doing. A twin that does not return is not.
+    let stuck = sim.stuck();
+    let of_twin = |stuck: &&Stuck| stuck.streams.iter().any(|s| s.waits_for == WaitsFor::Return);
+    if let Some(stuck) = stuck.as_ref().filter(of_twin)
+        && causes.is_empty()
+    {
+        causes.push(Cause::Stuck(stuck.to_string()));
+    }
     // Where something went wrong before, what it left behind says nothing; a device that was lost, or is
     // stuck, takes nothing back.
     let bytes = sim.live_device_bytes();
     let work = devices.iter().all(|device| device.core().reactor().check().is_ok());
-    if bytes > 0 && causes.is_empty() && work && sim.stuck().is_none() {
+    if bytes > 0 && causes.is_empty() && work && stuck.is_none() {
         causes.push(Cause::Leaked { bytes });
     }
 }

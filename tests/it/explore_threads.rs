@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use headwater::sim::SimOptions;
 use headwater::testing::{Cause, Explore, explore};
 use headwater::{Device, Result, block_on, spawn};
 use tokio::task::spawn_blocking;
@@ -105,13 +106,28 @@ fn the_devices_of_a_run_are_of_one_machine_and_watched_together() {
     });
 }
 
+fn short_of_patience() -> Explore {
+    let limit = Duration::from_millis(100);
+    let options = SimOptions::new().stall_limit(limit);
+    Explore::new().seeds([1]).patience(limit).options(options)
+}
+
 #[test]
 fn a_twin_that_never_returns_ends_the_run() {
-    let options = headwater::sim::SimOptions::new().stall_limit(Duration::from_millis(100));
     let find = || {
-        let patience = Explore::new().seeds([1]).patience(Duration::from_millis(100));
-        patience.options(options).find(async |device: Device| -> Result<()> {
+        short_of_patience().find(async |device: Device| -> Result<()> {
             forever(&mut device.zeros::<u32>(64)?)?.await
+        })
+    };
+    let cause = soon(find);
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("forever")), "{cause}");
+}
+
+#[test]
+fn a_twin_that_never_returns_is_a_failure_though_nobody_waits_for_it() {
+    let find = || {
+        short_of_patience().find(async |device: Device| -> Result<()> {
+            forever(&mut device.zeros::<u32>(64)?).map(drop)
         })
     };
     let cause = soon(find);
