@@ -125,10 +125,10 @@ impl fmt::Display for Failure {
             f.write_str("Of the choices that differed from the tame order (run as enqueued), ")?;
             f.write_str("these are enough:")?;
             let kinds = [("device", least.device, made.device), ("host", least.host, made.host)];
-            let had = kinds.iter().filter(|(_, _, made)| *made > 0);
-            for (at, (kind, least, made)) in had.enumerate() {
+            let needed = kinds.iter().filter(|(_, least, _)| *least > 0);
+            for (at, (kind, least, made)) in needed.enumerate() {
                 let comma = if at > 0 { "," } else { "" };
-                write!(f, "{comma} {least} of {made} of the {kind}'s")?;
+                write!(f, "{comma} {least} of the {kind}'s {made}")?;
             }
             writeln!(f, ".")?;
         }
@@ -149,7 +149,7 @@ impl Ran {
             _ => write!(f, "\nWhat ran, in this order")?,
         }
         match raced {
-            true => writeln!(f, " (a race counts the allocations of a stream too):")?,
+            true => writeln!(f, " (races count by stream, and allocations too):")?,
             false => writeln!(f, ":")?,
         }
         let skipped = spans.len().saturating_sub(LISTED);
@@ -160,9 +160,9 @@ impl Ran {
             if at == *by_the_end {
                 writeln!(f, "when the program had ended:")?;
             }
-            let SimSpan { device, stream, name, bytes, start, end, .. } = span;
-            let (number, start, end) = (at + 1, *start as f64 / 1e3, *end as f64 / 1e3);
-            write!(f, "  {number:4}  ")?;
+            let SimSpan { id, device, stream, name, bytes, start, end, .. } = span;
+            let (start, end) = (*start as f64 / 1e3, *end as f64 / 1e3);
+            write!(f, "  operation {id:<4} ")?;
             if let (2.., Some(device)) = (devices.len(), devices.get(*device)) {
                 write!(f, "device {device:<3} ")?;
             }
