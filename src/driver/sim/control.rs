@@ -95,8 +95,8 @@ impl Simulator {
         self.machine.changed(); // calls that wait for room let the device move themselves
     }
 
-    /// Who waits for whom, if the device is stuck: something is pending, nothing runs, and nothing
-    /// could. A gate was not opened, an operation never ends, or under [`Schedule::Stepped`] a step
+    /// Who waits for whom, if the machine is stuck: something is pending on one of its devices, nothing
+    /// runs on any, and nothing could. A gate was not opened, an operation never ends, or under [`Schedule::Stepped`] a step
     /// is due. Or an operation is run that has not returned within the stall limit, from when somebody first
     /// waited for it or asked this. What nobody needs under [`Schedule::Lazy`] makes no device stuck: it is if something is
     /// needed and nothing of that can run.
@@ -104,7 +104,7 @@ impl Simulator {
         self.machine.lock().stuck()
     }
 
-    /// Ends the device if it is [`stuck`](Simulator::stuck), with a sticky error 702
+    /// Ends the devices that hold something if the machine is [`stuck`](Simulator::stuck), with a sticky error 702
     /// ([`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT)), so that whoever waits for it is told.
     /// The report is returned and kept among the [`violations`](Simulator::violations).
     ///

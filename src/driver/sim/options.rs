@@ -184,7 +184,7 @@ impl SimOptions {
     /// nobody waits for ever. Ten seconds if not said; under [`Schedule::Stepped`], where a test
     /// that has not stepped yet looks the same, no limit. [`Duration::MAX`] is no limit either.
     ///
-    /// Looked at by event queries, and by calls that wait for room in a queue. Whoever waits is told
+    /// Time counts while somebody looks again and again. Looked at by event queries, and by calls that wait for room in a queue. Whoever waits is told
     /// [`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT), that the device is lost; who waited for whom is
     /// logged as an error (`tracing`), and kept among the [`violations`](super::Simulator::violations).
     ///

@@ -21,7 +21,7 @@ use super::options::SimOptions;
 pub(super) use super::queue::{Event, Item, Recording};
 use super::queue::{Queued, Stream};
 use super::schedule::{Next, Ready, Schedule, Turn};
-use super::stuck::Stuck;
+use super::stuck::{Stall, Stuck};
 use super::timeline::Timeline;
 use super::violation::Violation;
 use super::work::Work;
@@ -107,8 +107,8 @@ pub(super) struct State {
     pub(super) moved: u64,
     /// The operation that was being run when somebody waited, and when that was first so.
     pub(super) running_since: Option<(u64, Instant)>,
-    /// `moved` when the device was first seen stuck as it is, and when that was.
-    pub(super) stuck_since: Option<(u64, Instant)>,
+    /// Set where the device was found stuck by somebody who waits.
+    pub(super) stall: Option<Stall>,
     /// How long it may be so; `None` where the schedule says.
     pub(super) stall_limit: Option<Duration>,
     pub(super) permit: Option<Permit>,
@@ -159,7 +159,7 @@ impl State {
             running_span: None,
             moved: 0,
             running_since: None,
-            stuck_since: None,
+            stall: None,
             stall_limit: options.stall_limit,
             permit: None,
             host_now: 0,

@@ -11,6 +11,19 @@ use super::state::State;
 /// How long a device may be stuck, unless a test steps it, and an operation be run.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Whoever waits looks again within a few milliseconds, on a busy machine later. What passes between two
+/// looks beyond this, nobody waited.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
+
+/// For how long a device has been found stuck.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stall {
+    /// What had moved by then: it is another stall if that changes.
+    moved: u64,
+    looked: Instant,
+    waited: Duration,
+}
+
 /// A device that does not move: something is pending, nothing runs, and nothing could. Or an operation
 /// runs and does not come to its end.
 ///
@@ -184,19 +197,20 @@ impl State {
         !could_run && self.streams.values().any(waited_for)
     }
 
-    /// How long the device has been stuck as it is, that is, since it was first found so.
+    /// How long somebody has been waiting for the device, stuck as it is.
     fn stuck_for(&mut self) -> Option<Duration> {
         if !self.is_stuck() {
             return None;
         }
-        let now = Instant::now();
-        match self.stuck_since {
-            Some((moved, since)) if moved == self.moved => Some(now.duration_since(since)),
-            _ => {
-                self.stuck_since = Some((self.moved, now));
-                Some(Duration::ZERO)
+        let (now, moved) = (Instant::now(), self.moved);
+        let waited = match self.stall {
+            Some(stall) if stall.moved == moved => {
+                stall.waited + now.duration_since(stall.looked).min(LONGEST_LOOK)
             }
-        }
+            _ => Duration::ZERO,
+        };
+        self.stall = Some(Stall { moved, looked: now, waited });
+        Some(waited)
     }
 
     /// The operation that has been run for too long, unless its device has failed: nobody waits for it

@@ -324,3 +324,14 @@ fn to_give_up_ends_a_device_whose_twin_does_not_return() {
     assert_eq!(b.sim.stuck(), None, "nobody waits for it");
     open.send(()).unwrap();
 }
+
+#[test]
+fn time_in_which_nobody_looks_is_no_waiting() {
+    let (b, end, _) = behind_a_gate(Schedule::Eager, Duration::from_millis(300));
+    for _ in 0..2 {
+        assert_eq!(b.driver.event_query(&end), Ok(false));
+        // Not for anything to happen: this is the time that is not to count.
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    assert_eq!(b.driver.event_query(&end), Ok(false), "three looks are no waiting");
+}
