@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::options::SimOptions;
 use super::schedule::Next;
 use super::state::{Garbage, Item, State};
-use super::stuck::Stuck;
+use super::stuck::{STALL_LIMIT, Stuck};
 use crate::driver::ContextHandle;
 
 /// Numbers kept free for the devices of a machine.
@@ -83,8 +83,8 @@ impl Machine {
         state
     }
 
-    /// As [`Machine::wait_until`], but `Err` where an operation is run for too long meanwhile, or nothing
-    /// moves for as long.
+    /// As [`Machine::wait_until`], but `Err` where an operation is run for too long meanwhile. Or where
+    /// nothing runs or moves for long: the device's thread drops user code, which can block as well.
     pub(super) fn wait_within_limit<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -95,9 +95,10 @@ impl Machine {
             if state.moved != seen.0 {
                 seen = (state.moved, Instant::now());
             }
-            let unmoved = || state.run_limit().saturating_sub(seen.1.elapsed());
-            let idle = if state.running.is_none() { unmoved() } else { Duration::MAX };
-            let left = state.run_left().unwrap_or(idle);
+            let left = match state.run_left() {
+                Some(left) => left,
+                None => state.run_limit().max(STALL_LIMIT).saturating_sub(seen.1.elapsed()),
+            };
             if left.is_zero() {
                 return Err(state);
             }

@@ -9,7 +9,7 @@ use super::schedule::Schedule;
 use super::state::State;
 
 /// How long a device may be stuck, unless a test steps it, and an operation be run.
-const STALL_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const STALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whoever waits looks again within a few milliseconds, on a busy machine later. What passes between two
 /// looks beyond this, nobody waited.
