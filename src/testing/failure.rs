@@ -119,7 +119,9 @@ impl fmt::Display for Failure {
             f,
             "\nThis seed alone: HEADWATER_SEED={seed} cargo test {test}, or explore({seed}..={seed}, ..)"
         )?;
-        if self.deviations() == 0 {
+        if made.device == 0 && made.host == 0 {
+            writeln!(f, "Nothing was reordered: it ran in the tame order (run as enqueued).")?;
+        } else if self.deviations() == 0 {
             writeln!(f, "It fails in the tame order (run as enqueued) as well.")?;
         } else {
             f.write_str("Of the choices that differed from the tame order (run as enqueued), ")?;
