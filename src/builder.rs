@@ -1,12 +1,13 @@
 //! Listing the devices there are, and opening one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::{Backend, Device, DeviceOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
-use crate::driver::sim::{self, SimMachine, SimOptions};
-use crate::driver::{DeviceInfo, Watch, Watched};
+use crate::driver::sim::{self, SimMachine, SimOptions, Simulator};
+use crate::driver::{DeviceInfo, Watch, Watched, Witness};
 use crate::error::{Error, Result};
 use crate::op::load_registered;
 use crate::reactor::ErrorHook;
@@ -34,9 +35,18 @@ pub struct DeviceBuilder {
     single_stream: Option<bool>,
     count_driver_calls: bool,
     watch: Watch,
+    watch_with: Option<Together>,
     queue_limit: u64,
     by_hand: bool,
     hook: ErrorHook,
+}
+
+/// A device that another one's calls are to be seen with.
+#[derive(Clone, Debug)]
+struct Together {
+    number: u32,
+    witness: Option<Arc<Witness>>,
+    simulator: Option<Simulator>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +99,7 @@ impl Device {
             single_stream: None,
             count_driver_calls: false,
             watch: Watch::default(),
+            watch_with: None,
             queue_limit: QUEUE_LIMIT,
             by_hand: false,
             hook: ErrorHook::default(),
@@ -176,13 +187,19 @@ impl DeviceBuilder {
     /// and the host, that touch the same bytes with nothing to order them. It goes by what is called
     /// and not by when things happen to run, and sees what this crate orders and what the program
     /// orders by itself alike. Works on a simulated device and on a GPU.
+    ///
+    /// An access by the host is a point in time to it, when a guard is given out: what is enqueued
+    /// while the guard is there is kept in order by the compiler, and not looked at. Memory of the
+    /// checker is bounded by the operations in flight, the blocks there are, and what was freed and
+    /// not handed out again by the driver: the latest 32,768 blocks of that at least.
     pub fn race_check(mut self, on: bool) -> Self {
         self.watch.races = on;
         self
     }
 
     /// As [`race_check`](DeviceBuilder::race_check), and panics at the operation, or the host's
-    /// access, that makes a race, with the report: for tests. A free that races panics nowhere.
+    /// access, that makes a race, with the report: for tests. None of the crate's locks is held then,
+    /// and the operation is enqueued. A free that races panics nowhere.
     pub fn panic_on_race(mut self, on: bool) -> Self {
         self.watch.races |= on;
         self.watch.panic_on_race = on;
@@ -190,10 +207,17 @@ impl DeviceBuilder {
     }
 
     /// Has the calls seen in one order with those of `device`, in its log and by its race checker:
-    /// for devices that wait for each other or copy between each other. Without a log or a check of
-    /// `device`'s it does nothing.
+    /// for devices that wait for each other or copy between each other.
+    ///
+    /// Handles and addresses must not be taken for each other's: both are CUDA devices, or devices of
+    /// one [`SimMachine`]. `device` was opened with [`log_calls`](DeviceBuilder::log_calls) or
+    /// [`race_check`](DeviceBuilder::race_check), with each of them that is asked for here. Anything
+    /// else is a [`BadSetting`](Error::BadSetting) when the device is opened.
     pub fn watch_with(mut self, device: &Device) -> Self {
-        self.watch.with = device.core().watched().and_then(|watched| watched.witness()).cloned();
+        let core = device.core();
+        let witness = core.watched().and_then(|watched| watched.witness()).cloned();
+        let (number, simulator) = (device.number(), device.simulator().cloned());
+        self.watch_with = Some(Together { number, witness, simulator });
         self
     }
 
@@ -241,7 +265,7 @@ impl DeviceBuilder {
     /// # Errors
     ///
     /// As [`Device::from_env`].
-    pub fn open(self) -> Result<Device> {
+    pub fn open(mut self) -> Result<Device> {
         if !(1..=QUEUE_LIMIT).contains(&self.queue_limit) {
             let given = self.queue_limit.to_string();
             return Err(Error::BadSetting { name: "queue_limit", given, allowed: "1 to 1000" });
@@ -297,6 +321,9 @@ impl DeviceBuilder {
                 Backend { driver, watched: None, simulator: Some(simulator) }
             }
         };
+        if let Some(together) = &self.watch_with {
+            self.watch.with = Some(together.witness_of(backend.simulator.as_ref(), &self.watch)?);
+        }
         if self.count_driver_calls || self.watch.is_wanted() {
             let watched = Watched::new(backend.driver, self.watch);
             backend.driver = watched.clone();
@@ -305,6 +332,25 @@ impl DeviceBuilder {
         let device = Device::open(backend, options)?;
         load_registered(&device)?;
         Ok(device)
+    }
+}
+
+impl Together {
+    /// Who is to see another device, of which that is wanted.
+    fn witness_of(&self, simulator: Option<&Simulator>, watch: &Watch) -> Result<Arc<Witness>> {
+        let together = match (&self.simulator, simulator) {
+            (Some(one), Some(other)) => one.shares_machine(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let refused = |allowed| {
+            let given = format!("device {}", self.number);
+            Err(Error::BadSetting { name: "watch_with", given, allowed })
+        };
+        match &self.witness {
+            _ if !together => refused("CUDA devices, or devices of one SimMachine"),
+            Some(witness) if witness.does(watch.log, watch.races) => Ok(witness.clone()),
+            _ => refused("a device opened with the log_calls or race_check that is asked for here"),
+        }
     }
 }
 

@@ -75,7 +75,9 @@ impl<T: Pod> HostBuffer<T> {
             }
         };
         let tracked = Tracked::new(core.number(), Memory::Pinned, bytes, None);
-        Ok(HostBuffer { block, core: core.clone(), tracked, len, element: PhantomData })
+        let buffer = HostBuffer { block, core: core.clone(), tracked, len, element: PhantomData };
+        core.raise_race();
+        Ok(buffer)
     }
 
     /// Memory with a copy of `elements` in it.
@@ -210,6 +212,7 @@ impl<T: Pod> HostBuffer<T> {
         if let Some(block) = &self.block {
             let (ptr, bytes) = (block.ptr(), self.bytes());
             self.core.driver().tell(Fact::HostAccess { ptr, bytes, writes });
+            self.core.raise_race();
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use crate::driver::DriverResult;
+use crate::driver::{DriverResult, Fact};
 use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
 
 /// How many lanes a device can have.
@@ -30,6 +30,8 @@ impl Lanes {
         let id = LaneId::new(self.device, index as u16);
         let options = LaneOptions { id, role, priority, queue_limit: self.queue_limit };
         let lane = Lane::open(&self.reactor, options)?;
+        let (stream, number) = (lane.stream().raw(), index as u32);
+        self.reactor.driver().tell(Fact::Stream { stream, number, name: None });
         Ok(self.slots[index].get_or_init(|| lane).clone())
     }
 

@@ -160,18 +160,16 @@ impl Device {
         self.core.watched.as_ref().map(|watched| watched.calls())
     }
 
-    /// What crossed the seam to the driver since the device was opened, in order; empty where it was
+    /// What crossed the seam to the driver since the device was opened, in order, or `None` if it was
     /// opened without [`log_calls`](crate::DeviceBuilder::log_calls).
-    pub fn call_log(&self) -> Vec<LoggedStep> {
-        let witness = self.core.watched().and_then(|watched| watched.witness());
-        witness.and_then(|witness| witness.log()).unwrap_or_default()
+    pub fn call_log(&self) -> Option<Vec<LoggedStep>> {
+        self.core.watched()?.witness()?.log()
     }
 
-    /// The races found so far, in the order in which they were: the first 1,024. Empty where the
+    /// The races found so far, in the order in which they were: the first 1,024. `None` if the
     /// device was opened without [`race_check`](crate::DeviceBuilder::race_check).
-    pub fn races(&self) -> Vec<Race> {
-        let witness = self.core.watched().and_then(|watched| watched.witness());
-        witness.and_then(|witness| witness.races()).unwrap_or_default()
+    pub fn races(&self) -> Option<Vec<Race>> {
+        self.core.watched()?.witness()?.races()
     }
 
     /// The control of a simulated device; `None` on a GPU.
@@ -206,6 +204,13 @@ impl DeviceCore {
 
     pub(crate) fn watched(&self) -> Option<&Arc<Watched>> {
         self.watched.as_ref()
+    }
+
+    /// Panics where this thread has made a race and is to panic with it. Whoever calls it holds no lock.
+    pub(crate) fn raise_race(&self) {
+        if let Some(watched) = &self.watched {
+            watched.raise();
+        }
     }
 
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use super::event::Event;
 use super::{Device, DeviceCore, current};
+use crate::driver::Fact;
 use crate::error::Result;
 use crate::reactor::{Completion, Lane, StreamRole};
 
@@ -41,7 +42,7 @@ impl StreamOptions {
         self
     }
 
-    /// Sets a name, which [`Stream`]'s `Debug` shows.
+    /// Sets a name, which [`Stream`]'s `Debug` and reports of races show.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -73,6 +74,7 @@ impl Stream {
     pub(super) fn lease(core: &Arc<DeviceCore>, options: StreamOptions) -> Stream {
         let lane = core.streams().lease(options.priority);
         let lease = Lease { core: core.clone(), lane, options, owned: true };
+        lease.is_named(lease.options.name.clone());
         Stream { inner: Arc::new(lease) }
     }
 
@@ -205,9 +207,20 @@ impl fmt::Debug for Stream {
     }
 }
 
+impl Lease {
+    /// Tells who watches what the stream is called, if its holder has a name for it.
+    fn is_named(&self, name: Option<Arc<str>>) {
+        if self.options.name.is_some() {
+            let (stream, number) = (self.lane.stream().raw(), self.lane.id().index() as u32);
+            self.core.driver().tell(Fact::Stream { stream, number, name });
+        }
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.owned {
+            self.is_named(None);
             self.core.streams().give_back(self.options.priority, &self.lane);
         }
     }

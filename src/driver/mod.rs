@@ -27,6 +27,7 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod call;
@@ -41,6 +42,7 @@ mod races;
 pub(crate) mod sim;
 mod step;
 mod watched;
+mod witness;
 
 pub use call::DriverCall;
 pub use counted::DriverCalls;
@@ -48,7 +50,8 @@ pub use error::DriverError;
 pub(crate) use exit::{stay, wait_at_exit};
 pub use races::{Race, RaceAccess, RacedMemory};
 pub use step::{LoggedStep, Step, Touched};
-pub(crate) use watched::{Watch, Watched};
+pub(crate) use watched::Watched;
+pub(crate) use witness::{Watch, Witness};
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
 
@@ -249,8 +252,10 @@ pub(crate) struct Fill {
 /// What the library tells of itself that no call of the driver shows. For what watches the calls; CUDA
 /// takes no notice of it. A simulated device keeps copies from memory that the host is said to
 /// have: tests can have the wait lost that would have ordered them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Fact {
+    /// The stream of that handle has that number here, and that name for whoever holds it now.
+    Stream { stream: u64, number: u32, name: Option<Arc<str>> },
     /// Device memory of [`Driver::alloc`] was made for a user at that place of the program.
     DeviceMemory { ptr: DevicePtr, made_at: &'static Location<'static> },
     /// Page-locked memory is a user's from here on, until it is told of again; the last owner's

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 use smallvec::SmallVec;
@@ -16,18 +17,38 @@ use super::{DevicePtr, DriverCall, DriverError};
 pub struct Touched {
     /// Address of the first byte.
     pub start: u64,
-    /// How many.
+    /// How many, up to the last one.
     pub bytes: usize,
     /// Whether they are written; read otherwise.
     pub writes: bool,
+    /// How many there are in each row; all of them, where they are in one piece.
+    pub row: usize,
+    /// From row to row. What lies between the rows is not touched.
+    pub pitch: usize,
 }
 
 impl Touched {
     pub(crate) fn new(start: u64, bytes: usize, writes: bool) -> Self {
-        Touched { start, bytes, writes }
+        Touched { start, bytes, writes, row: bytes, pitch: bytes }
     }
 
-    /// The addresses.
+    /// So many rows of `row` bytes. Rows that leave nothing between them are one piece.
+    pub(crate) fn in_rows(
+        start: u64,
+        (row, rows, pitch): (usize, usize, usize),
+        writes: bool,
+    ) -> Self {
+        if row == 0 || rows == 0 {
+            return Touched::new(start, 0, writes);
+        }
+        let bytes = rows.saturating_sub(1).saturating_mul(pitch).saturating_add(row);
+        match rows == 1 || pitch <= row {
+            true => Touched::new(start, bytes, writes),
+            false => Touched { start, bytes, writes, row, pitch },
+        }
+    }
+
+    /// The addresses, from the first to the last; of rows, what lies between them with them.
     pub fn range(&self) -> Range<u64> {
         self.start..self.start.saturating_add(self.bytes as u64)
     }
@@ -41,26 +62,31 @@ impl Touched {
 #[non_exhaustive]
 pub enum Step {
     /// `cuStreamCreateWithPriority`; the stream is 0 where it was refused.
+    #[non_exhaustive]
     StreamCreated {
         /// Its handle.
         stream: u64,
     },
     /// `cuStreamDestroy`.
+    #[non_exhaustive]
     StreamDestroyed {
         /// Its handle.
         stream: u64,
     },
     /// `cuEventCreate`; the event is 0 where it was refused.
+    #[non_exhaustive]
     EventCreated {
         /// Its handle.
         event: u64,
     },
     /// `cuEventDestroy`.
+    #[non_exhaustive]
     EventDestroyed {
         /// Its handle.
         event: u64,
     },
     /// `cuEventRecord`.
+    #[non_exhaustive]
     Recorded {
         /// Which event has a new recording.
         event: u64,
@@ -69,6 +95,7 @@ pub enum Step {
     },
     /// `cuStreamWaitEvent`: what comes later on the stream waits for the recording that the event
     /// has now.
+    #[non_exhaustive]
     Waited {
         /// Which stream.
         stream: u64,
@@ -77,8 +104,11 @@ pub enum Step {
         /// The caller was told that the wait was made, and it was not: see
         /// [`DeviceBuilder::lose_wait`](crate::DeviceBuilder::lose_wait).
         lost: bool,
+        /// Which of the device's waits it is, from 0: what `lose_wait` takes.
+        nth: u64,
     },
     /// `cuEventQuery`.
+    #[non_exhaustive]
     Queried {
         /// Which event.
         event: u64,
@@ -87,6 +117,7 @@ pub enum Step {
     },
     /// `cuMemAllocFromPoolAsync`: a write of the whole block, at this place of the stream. The address
     /// is 0 where it was refused.
+    #[non_exhaustive]
     Allocated {
         /// First byte.
         ptr: DevicePtr,
@@ -96,6 +127,7 @@ pub enum Step {
         stream: u64,
     },
     /// `cuMemFreeAsync`: a write of the whole block, at this place of the stream.
+    #[non_exhaustive]
     Freed {
         /// First byte.
         ptr: DevicePtr,
@@ -103,6 +135,7 @@ pub enum Step {
         stream: u64,
     },
     /// `cuMemHostAlloc`; the address is 0 where it was refused.
+    #[non_exhaustive]
     HostAllocated {
         /// Address of the first byte.
         ptr: u64,
@@ -110,11 +143,13 @@ pub enum Step {
         bytes: usize,
     },
     /// `cuMemFreeHost`.
+    #[non_exhaustive]
     HostFreed {
         /// Address of the first byte.
         ptr: u64,
     },
     /// A launch, copy or fill.
+    #[non_exhaustive]
     Work {
         /// Which call.
         call: DriverCall,
@@ -122,10 +157,13 @@ pub enum Step {
         name: &'static str,
         /// In whose order.
         stream: u64,
+        /// The function of a launch; 0 of others.
+        function: u64,
         /// The memory that it reads and writes.
         touched: SmallVec<[Touched; 4]>,
     },
     /// No call: the memory is somebody's from here on.
+    #[non_exhaustive]
     Owned {
         /// Address of the first byte.
         ptr: u64,
@@ -134,7 +172,19 @@ pub enum Step {
         /// Where in the program it was made.
         made_at: &'static Location<'static>,
     },
-    /// No call: the host reads or writes page-locked memory from here on.
+    /// No call: the library's number of a stream, and the program's name for it, from here on.
+    #[non_exhaustive]
+    Named {
+        /// Its handle.
+        stream: u64,
+        /// [`Stream::number`](crate::Stream::number).
+        number: u32,
+        /// [`Stream::name`](crate::Stream::name).
+        name: Option<Arc<str>>,
+    },
+    /// No call: the host reads or writes page-locked memory here and now. How long it goes on with
+    /// that, or whether it does so again, is not told: a guard is told of when it is given out.
+    #[non_exhaustive]
     HostAccess {
         /// Address of the first byte.
         ptr: u64,
@@ -143,7 +193,36 @@ pub enum Step {
         /// Whether it may write.
         writes: bool,
     },
-    /// Any other call.
+    /// `cuEventElapsedTime`.
+    #[non_exhaustive]
+    Elapsed {
+        /// From this event's recording
+        start: u64,
+        /// to this one's.
+        end: u64,
+    },
+    /// `cuModuleLoadData`; the module is 0 where it was refused.
+    #[non_exhaustive]
+    ModuleLoaded {
+        /// Its handle.
+        module: u64,
+    },
+    /// `cuModuleUnload`: its functions are gone with it.
+    #[non_exhaustive]
+    ModuleUnloaded {
+        /// Its handle.
+        module: u64,
+    },
+    /// `cuModuleGetFunction`; the function is 0 where it was refused.
+    #[non_exhaustive]
+    FunctionFound {
+        /// Of which module.
+        module: u64,
+        /// Its handle.
+        function: u64,
+    },
+    /// Any other call; it names nothing that is made or ended.
+    #[non_exhaustive]
     Other {
         /// Which.
         call: DriverCall,

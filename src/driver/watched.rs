@@ -1,49 +1,24 @@
-//! What watches the calls that cross the seam: counts them, logs them, checks them for races.
+//! What watches the calls that cross the seam: counts them, and makes them known to a witness.
 //!
 //! A decorator around either driver, chosen when a device is built: where nobody watches there is
 //! nothing in the way. Every call counts, whether it succeeded or not, and counts before it is made.
-//!
-//! The log and the race checker see one order of steps, whichever threads they are made on. No lock
-//! is held over a call, so that order is made so: a step that ends something's life (a free, a
-//! destroy) is seen before its call, since another thread can be given the address or handle anew
-//! as soon as the call is made; every other step is seen when its call has succeeded, before the
-//! caller can tell anyone of it.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use super::counted::{Counters, DriverCalls, one};
-use super::races::{Checker, Race, TakeBack};
-use super::step::{LoggedStep, Step, Touched};
+use super::races::Race;
+use super::step::{Step, Touched};
+use super::witness::{Watch, Witness};
 use super::{
-    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
-    EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverResult, EventHandle, Fact,
+    Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
-
-/// What is to be watched.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Watch {
-    pub(crate) log: bool,
-    pub(crate) races: bool,
-    /// Panics at the step that makes a race.
-    pub(crate) panic_on_race: bool,
-    /// Of the waits asked for, counted from 0, the one that is not made.
-    pub(crate) lose_wait: Option<u64>,
-    /// Another device's witness, so that the two are seen in one order.
-    pub(crate) with: Option<Arc<Witness>>,
-}
-
-impl Watch {
-    /// Whether any of it is.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.log || self.races || self.lose_wait.is_some() || self.with.is_some()
-    }
-}
 
 /// A driver that is watched.
 pub(crate) struct Watched {
@@ -54,43 +29,23 @@ pub(crate) struct Watched {
     /// Where steps go, if anywhere.
     witness: Option<Arc<Witness>>,
     panic_on_race: bool,
+    /// Races found in steps of a thread that it is still to panic with.
+    raised: Mutex<Vec<(ThreadId, Race)>>,
     lose_wait: Option<u64>,
     waits: AtomicU64,
-}
-
-/// Who sees the steps of one device, or of several that share memory, in one order.
-#[derive(Debug)]
-pub(crate) struct Witness(Mutex<Seen>);
-
-#[derive(Debug)]
-struct Seen {
-    log: Option<Vec<LoggedStep>>,
-    checker: Option<Checker>,
-}
-
-impl Witness {
-    pub(crate) fn log(&self) -> Option<Vec<LoggedStep>> {
-        self.0.lock().log.clone()
-    }
-
-    pub(crate) fn races(&self) -> Option<Vec<Race>> {
-        self.0.lock().checker.as_ref().map(|checker| checker.races().to_vec())
-    }
 }
 
 impl Watched {
     pub(crate) fn new(inner: Arc<dyn Driver>, watch: Watch) -> Arc<Self> {
         let Watch { log, races, panic_on_race, lose_wait, with } = watch;
-        let witness = with.or_else(|| {
-            let seen = Seen { log: log.then(Vec::new), checker: races.then(Checker::default) };
-            (log || races).then(|| Arc::new(Witness(Mutex::new(seen))))
-        });
+        let witness = with.or_else(|| (log || races).then(|| Witness::new(log, races)));
         Arc::new(Watched {
             inner,
             device: AtomicU32::new(0),
             counters: Counters::default(),
             witness,
             panic_on_race,
+            raised: Mutex::default(),
             lose_wait,
             waits: AtomicU64::new(0),
         })
@@ -112,25 +67,27 @@ impl Watched {
     /// After its call: `step` is made only where somebody sees it.
     fn saw<T>(&self, made: &DriverResult<T>, step: impl FnOnce(Option<&T>) -> Step) {
         let Some(witness) = &self.witness else { return };
-        let refused = made.as_ref().err();
-        let step = step(made.as_ref().ok());
-        let device = self.device.load(Relaxed);
-        let race = {
-            let mut seen = witness.0.lock();
-            let found = seen.checker.as_ref().map_or(0, |checker| checker.races().len());
-            if refused.is_none()
-                && let Some(checker) = &mut seen.checker
-            {
-                checker.step(device, &step);
-            }
-            let races = seen.checker.as_ref().map_or(&[][..], |checker| checker.races());
-            let race = races.get(found).cloned().filter(|_| self.panic_on_race);
-            seen.note(device, step, refused.copied());
-            race
-        };
-        if let Some(race) = race
-            && !thread::panicking()
-        {
+        let (step, refused) = (step(made.as_ref().ok()), made.as_ref().err().copied());
+        let race = witness.saw(self.device.load(Relaxed), step, refused);
+        if let Some(race) = race.filter(|_| self.panic_on_race) {
+            self.raised.lock().push((thread::current().id(), race));
+        }
+    }
+
+    /// Panics where a step of this thread has made a race since the last time. Not in the step itself,
+    /// which comes from within locks: whoever calls this holds none.
+    #[track_caller]
+    pub(crate) fn raise(&self) {
+        if !self.panic_on_race || thread::panicking() {
+            return;
+        }
+        let own = thread::current().id();
+        let mut raised = self.raised.lock();
+        let first = raised.iter().position(|(thread, _)| *thread == own);
+        let race = first.map(|first| raised.remove(first).1);
+        raised.retain(|(thread, _)| *thread != own);
+        drop(raised);
+        if let Some(race) = race {
             panic!("{race}");
         }
     }
@@ -142,54 +99,26 @@ impl Watched {
         call: impl FnOnce() -> DriverResult<T>,
     ) -> DriverResult<T> {
         let Some(witness) = &self.witness else { return call() };
-        let device = self.device.load(Relaxed);
-        let step = step();
-        let (take_back, logged) = {
-            let mut seen = witness.0.lock();
-            let checker = seen.checker.as_mut();
-            let take_back =
-                checker.map_or(TakeBack::nothing(), |checker| checker.step(device, &step));
-            seen.note(device, step, None);
-            (take_back, seen.log.as_ref().map(Vec::len))
-        };
+        let ending = witness.sees_end(self.device.load(Relaxed), step());
         let made = call();
         if let Err(error) = &made {
-            let mut seen = witness.0.lock();
-            if let Some(checker) = &mut seen.checker {
-                checker.take_back(take_back);
-            }
-            let log = seen.log.as_mut().zip(logged);
-            if let Some(logged) = log.and_then(|(log, len)| log.get_mut(len - 1)) {
-                logged.refused = Some(*error);
-            }
+            witness.was_refused(ending, *error);
         }
         made
-    }
-
-    fn other<T>(&self, call: DriverCall, made: &DriverResult<T>) {
-        self.saw(made, |_| Step::Other { call });
     }
 
     fn work(
         &self,
         made: &DriverResult<()>,
-        (call, name): (DriverCall, &'static str),
+        (call, name, function): (DriverCall, &'static str, u64),
         stream: &StreamHandle,
         touched: impl IntoIterator<Item = Touched>,
     ) {
         let stream = stream.raw();
         self.saw(made, |_| {
             let touched = touched.into_iter().collect();
-            Step::Work { call, name, stream, touched }
+            Step::Work { call, name, stream, function, touched }
         });
-    }
-}
-
-impl Seen {
-    fn note(&mut self, device: u32, step: Step, refused: Option<DriverError>) {
-        if let Some(log) = &mut self.log {
-            log.push(LoggedStep { device, thread: thread::current().id(), step, refused });
-        }
     }
 }
 
@@ -205,12 +134,9 @@ fn writes(start: u64, bytes: usize) -> Touched {
     Touched::new(start, bytes, true)
 }
 
-/// From the first byte to the last, what lies between the rows with it.
 fn filled(fill: &Fill) -> Touched {
     let row = fill.columns.saturating_mul(usize::from(fill.unit));
-    let above = fill.rows.saturating_sub(1).saturating_mul(fill.pitch);
-    let bytes = if row == 0 || fill.rows == 0 { 0 } else { row.saturating_add(above) };
-    writes(fill.dst.0, bytes)
+    Touched::in_rows(fill.dst.0, (row, fill.rows, fill.pitch), true)
 }
 
 // SAFETY (all unsafe calls in here): the inner driver has the same contract, the caller keeps it,
@@ -222,7 +148,8 @@ impl Driver for Watched {
     }
 
     fn tell(&self, fact: Fact) {
-        self.saw(&Ok(()), |_| match fact {
+        self.saw(&Ok(()), |_| match fact.clone() {
+            Fact::Stream { stream, number, name } => Step::Named { stream, number, name },
             Fact::DeviceMemory { ptr, made_at } => Step::Owned { ptr: ptr.0, bytes: 0, made_at },
             Fact::HostMemory { ptr, bytes, made_at } => {
                 Step::Owned { ptr: host(ptr), bytes, made_at }
@@ -251,10 +178,11 @@ impl Driver for Watched {
 
     fn stream_wait(&self, stream: &StreamHandle, event: &EventHandle) -> DriverResult<()> {
         one(&self.counters.stream_waits);
-        let lost = self.lose_wait.is_some_and(|lose| self.waits.fetch_add(1, Relaxed) == lose);
+        let nth = self.waits.fetch_add(1, Relaxed);
+        let lost = self.lose_wait == Some(nth);
         let made = if lost { Ok(()) } else { self.inner.stream_wait(stream, event) };
         let (stream, event) = (stream.raw(), event.raw());
-        self.saw(&made, |_| Step::Waited { stream, event, lost });
+        self.saw(&made, |_| Step::Waited { stream, event, lost, nth });
         made
     }
 
@@ -290,13 +218,13 @@ impl Driver for Watched {
     fn event_elapsed(&self, start: &EventHandle, end: &EventHandle) -> DriverResult<Duration> {
         one(&self.counters.event_elapsed);
         let made = self.inner.event_elapsed(start, end);
-        self.other(DriverCall::EventElapsed, &made);
+        self.saw(&made, |_| Step::Elapsed { start: start.raw(), end: end.raw() });
         made
     }
 
     fn relax_capture(&self) -> DriverResult<()> {
         let made = self.inner.relax_capture();
-        self.other(DriverCall::RelaxCapture, &made);
+        self.saw(&made, |_| Step::Other { call: DriverCall::RelaxCapture });
         made
     }
 
@@ -323,7 +251,7 @@ impl Driver for Watched {
     fn memory_free(&self) -> DriverResult<u64> {
         one(&self.counters.memory_queries);
         let made = self.inner.memory_free();
-        self.other(DriverCall::MemoryFree, &made);
+        self.saw(&made, |_| Step::Other { call: DriverCall::MemoryFree });
         made
     }
 
@@ -354,7 +282,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_h2d(dst, src, bytes, stream) };
         let touched = [reads(host(src), bytes), writes(dst.0, bytes)];
-        self.work(&made, (DriverCall::CopyH2D, "copy_h2d"), stream, touched);
+        self.work(&made, (DriverCall::CopyH2D, "copy_h2d", 0), stream, touched);
         made
     }
 
@@ -369,7 +297,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_d2h(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(host(dst), bytes)];
-        self.work(&made, (DriverCall::CopyD2H, "copy_d2h"), stream, touched);
+        self.work(&made, (DriverCall::CopyD2H, "copy_d2h", 0), stream, touched);
         made
     }
 
@@ -384,7 +312,7 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_d2d(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
-        self.work(&made, (DriverCall::CopyD2D, "copy_d2d"), stream, touched);
+        self.work(&made, (DriverCall::CopyD2D, "copy_d2d", 0), stream, touched);
         made
     }
 
@@ -406,7 +334,7 @@ impl Driver for Watched {
         let made =
             unsafe { self.inner.copy_peer(dst, dst_context, src, src_context, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
-        self.work(&made, (DriverCall::CopyPeer, "copy_peer"), stream, touched);
+        self.work(&made, (DriverCall::CopyPeer, "copy_peer", 0), stream, touched);
         made
     }
 
@@ -414,29 +342,31 @@ impl Driver for Watched {
         one(&self.counters.fills);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.fill(fill, stream) };
-        self.work(&made, (DriverCall::Fill, "fill"), stream, [filled(&fill)]);
+        self.work(&made, (DriverCall::Fill, "fill", 0), stream, [filled(&fill)]);
         made
     }
 
     fn module_load(&self, ptx: &CStr) -> Result<ModuleHandle, PtxError> {
         one(&self.counters.module_loads);
         let made = self.inner.module_load(ptx);
-        let outcome = made.as_ref().map(drop).map_err(|refused| refused.error);
-        self.other(DriverCall::ModuleLoad, &outcome);
+        let loaded = made.as_ref().map(ModuleHandle::raw).map_err(|refused| refused.error);
+        self.saw(&loaded, |module| Step::ModuleLoaded { module: module.copied().unwrap_or(0) });
         made
     }
 
     fn module_unload(&self, module: ModuleHandle) -> DriverResult<()> {
         one(&self.counters.module_unloads);
-        let made = self.inner.module_unload(module);
-        self.other(DriverCall::ModuleUnload, &made);
-        made
+        let step = Step::ModuleUnloaded { module: module.raw() };
+        self.ends(|| step, || self.inner.module_unload(module))
     }
 
     fn module_function(&self, module: &ModuleHandle, name: &CStr) -> DriverResult<FunctionHandle> {
         one(&self.counters.function_lookups);
         let made = self.inner.module_function(module, name);
-        self.other(DriverCall::ModuleFunction, &made);
+        self.saw(&made, |function| Step::FunctionFound {
+            module: module.raw(),
+            function: function.map_or(0, FunctionHandle::raw),
+        });
         made
     }
 
@@ -445,7 +375,8 @@ impl Driver for Watched {
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.launch(launch, stream) };
         let touched = launch.accesses.iter().map(|a| Touched::new(a.ptr.0, a.bytes, a.writes));
-        self.work(&made, (DriverCall::Launch, launch.name), stream, touched);
+        let what = (DriverCall::Launch, launch.name, launch.function.raw());
+        self.work(&made, what, stream, touched);
         made
     }
 }

@@ -70,6 +70,18 @@ pub(crate) fn submit<'a, O: AsRef<Operand<'a>>>(
     calls: u64,
     call: impl FnOnce(&dyn Driver, &StreamHandle) -> Result<(), Refusal>,
 ) -> Result<Completion> {
+    let submitted = enqueue(core, op, operands, calls, call);
+    core.raise_race();
+    submitted
+}
+
+fn enqueue<'a, O: AsRef<Operand<'a>>>(
+    core: &Arc<DeviceCore>,
+    op: OpKey,
+    operands: &'a [O],
+    calls: u64,
+    call: impl FnOnce(&dyn Driver, &StreamHandle) -> Result<(), Refusal>,
+) -> Result<Completion> {
     check_device(core, op, operands)?;
     let lane = core.current_lane();
     loop {

@@ -53,9 +53,9 @@ pub fn device_with(options: SimOptions) -> Device {
 /// [`race_check`](crate::DeviceBuilder::race_check).
 #[track_caller]
 pub fn assert_no_races(device: &Device) {
-    let witness = device.core().watched().and_then(|watched| watched.witness());
-    assert!(witness.is_some(), "the device was opened without `race_check(true)`");
-    let races = device.races();
+    let Some(races) = device.races() else {
+        panic!("the device was opened without `race_check(true)`");
+    };
     if !races.is_empty() {
         let reports: String = races.iter().map(|race| format!("\n\n{race}")).collect();
         let count =

@@ -113,7 +113,8 @@ fn open(setting: &Setting, schedule: Schedule) -> Result<(SimMachine, Vec<Device
     let mut devices: Vec<Device> = Vec::new();
     for ordinal in 0..setting.devices {
         let mut builder = (setting.settings)(device(options.clone()));
-        if let Some(first) = devices.first() {
+        let witness = |first: &&Device| first.core().watched()?.witness().cloned();
+        if let Some(first) = devices.first().filter(|first| witness(first).is_some()) {
             builder = builder.watch_with(first);
         }
         devices.push(builder.simulated_on(&machine, ordinal).by_hand().open()?);
@@ -134,7 +135,7 @@ pub(super) fn device(options: SimOptions) -> DeviceBuilder {
 /// What the devices tell that was wrong, the program having ended.
 fn wrongs(devices: &[Device], sim: &Simulator, causes: &mut Vec<Cause>) {
     // One witness sees them all.
-    let races = devices.first().map(Device::races).unwrap_or_default();
+    let races = devices.first().and_then(Device::races).unwrap_or_default();
     if !races.is_empty() {
         causes.push(Cause::Raced(races));
     }

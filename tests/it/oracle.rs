@@ -113,18 +113,18 @@ fn act(logged: &LoggedStep) -> Act {
         _ => Act::Host { touched: ptr..ptr + bytes as u64, does: does(writes) },
     };
     match &logged.step {
-        &Step::Recorded { event, stream } => Act::Record { event, stream },
-        &Step::Waited { stream, event, lost: false } => Act::Wait { stream, event },
-        &Step::Queried { event, finished: true } => Act::Saw { event },
-        &Step::EventDestroyed { event } => Act::Forget { event },
-        &Step::Allocated { ptr, bytes, stream } => {
+        &Step::Recorded { event, stream, .. } => Act::Record { event, stream },
+        &Step::Waited { stream, event, lost: false, .. } => Act::Wait { stream, event },
+        &Step::Queried { event, finished: true, .. } => Act::Saw { event },
+        &Step::EventDestroyed { event, .. } => Act::Forget { event },
+        &Step::Allocated { ptr, bytes, stream, .. } => {
             Act::Alloc { start: ptr.get(), bytes: bytes as u64, stream: Some(stream) }
         }
-        &Step::Freed { ptr, stream } => Act::Free { start: ptr.get(), stream: Some(stream) },
-        &Step::HostAllocated { ptr, bytes } => {
+        &Step::Freed { ptr, stream, .. } => Act::Free { start: ptr.get(), stream: Some(stream) },
+        &Step::HostAllocated { ptr, bytes, .. } => {
             Act::Alloc { start: ptr, bytes: bytes as u64, stream: None }
         }
-        &Step::HostFreed { ptr } => Act::Free { start: ptr, stream: None },
+        &Step::HostFreed { ptr, .. } => Act::Free { start: ptr, stream: None },
         Step::Work { stream, touched, .. } => {
             let touched = touched.iter().filter(|t| t.bytes > 0);
             let touched = touched.map(|t| (t.range(), does(t.writes))).collect();
@@ -132,7 +132,7 @@ fn act(logged: &LoggedStep) -> Act {
         }
         // Whoever had it before is done with it: that is for the new owner to write.
         &Step::Owned { ptr, bytes, .. } => host(ptr, bytes, true),
-        &Step::HostAccess { ptr, bytes, writes } => host(ptr, bytes, writes),
+        &Step::HostAccess { ptr, bytes, writes, .. } => host(ptr, bytes, writes),
         _ => Act::Nothing,
     }
 }

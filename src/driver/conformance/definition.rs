@@ -42,7 +42,7 @@ pub(super) fn races(log: &[LoggedStep]) -> Vec<(usize, usize)> {
         let (by, comes_after, touched) = match (refused, step) {
             (Some(_), _) => none(),
             (_, &Step::Recorded { stream, .. }) => (Some(By::Stream(stream)), None, vec![]),
-            (_, Step::Waited { stream, event, lost: false }) => {
+            (_, Step::Waited { stream, event, lost: false, .. }) => {
                 (Some(By::Stream(*stream)), recorded.get(event).copied(), vec![])
             }
             (_, Step::Queried { event, finished: true }) => {

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use super::kernels::Kernels;
 use crate::driver::sim::{self, Pageable, Schedule, SimMachine, SimOptions, Simulator};
 use crate::driver::step::LoggedStep;
-use crate::driver::watched::{Watch, Watched};
-use crate::driver::{Driver, EventHandle, Race, StreamHandle};
+use crate::driver::{Driver, EventHandle, Race, StreamHandle, Watch, Watched};
 
 /// Nothing in these tests takes so long: what does, hangs.
 pub(super) const WATCHDOG: Duration = Duration::from_secs(30);

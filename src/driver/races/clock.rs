@@ -29,6 +29,11 @@ impl Clock {
         }
     }
 
+    /// For how many streams there is a number.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Lets go of what `host` knows: that comes before everything that is still to be enqueued.
     pub(super) fn forget_known(&mut self, host: &Host) {
         self.0.retain(|&(index, number)| !host.knows(index, number));
@@ -43,8 +48,9 @@ impl Clock {
 pub(super) struct Host(Vec<u64>);
 
 impl Host {
+    /// Of a stream without any operation it knows all.
     pub(super) fn knows(&self, index: u32, number: u64) -> bool {
-        self.0.get(index as usize).is_some_and(|&known| known >= number)
+        number == 0 || self.0.get(index as usize).is_some_and(|&known| known >= number)
     }
 
     /// True where that was news.
@@ -89,5 +95,6 @@ mod tests {
         a.forget_known(&host);
         assert_eq!(a, clock(&[(2, 1)]));
         assert!(host.knows(3, 5) && !host.knows(3, 6) && !host.knows(9, 1));
+        assert!(host.knows(9, 0));
     }
 }

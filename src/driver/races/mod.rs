@@ -6,76 +6,69 @@
 //! called, not of what happened to run when: a race is found whichever bytes came out.
 //!
 //! - `clock`: how far streams come before each other, and what the host knows;
-//! - `shadow`: the last accesses to the bytes of a block;
+//! - `streams`: which streams there are;
+//! - `rows`: what one access touches;
+//! - `blocks`: which memory there is, and in `shadow` the last accesses to the bytes of a block;
+//! - `freed`: the memory that nobody may use any more;
 //! - `report`: what is found.
 //!
 //! What the host knows to be finished comes before everything still to be enqueued, so it is let go
-//! of: memory goes by what is in flight.
+//! of: memory goes by what is in flight, and by what was freed.
 
+mod blocks;
 mod clock;
+mod freed;
 #[cfg(test)]
 mod random;
 mod report;
+mod rows;
 mod shadow;
+mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::panic::Location;
 
 pub use report::{Race, RaceAccess, RacedMemory};
 use smallvec::SmallVec;
 
 use rustc_hash::FxHashMap;
 
+use self::blocks::{Block, Blocks};
 use self::clock::{Clock, Host};
-use self::shadow::{Access, Before, Shadow};
+use self::freed::Freed;
+use self::rows::Rows;
+use self::shadow::{Access, Before};
+use self::streams::{EndedStream, Streams};
 use super::step::{Step, Touched};
 
 /// Races that are remembered: the first ones say most.
 const RACES_KEPT: usize = 1_024;
-/// Pieces of history that are never worth looking for what can go.
-const PIECES_ALWAYS_KEPT: usize = 1_024;
+/// So little history that it is never worth looking for what can go.
+const HISTORY_ALWAYS_KEPT: usize = 1_024;
+
+const FREE_OF_PINNED: &str = "freeing pinned memory";
 
 /// The state of all that was watched so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checker {
-    streams: Vec<StreamState>,
-    /// Live streams by handle.
-    by_handle: FxHashMap<u64, u32>,
-    /// Destroyed streams whose number can be had again once the host knows all of them.
-    destroyed: Vec<u32>,
+    streams: Streams,
     host: Host,
     /// What the last recording of each live event comes after; `None`: never recorded.
     events: FxHashMap<u64, Option<Clock>>,
-    /// By address of their first byte. They do not overlap.
-    blocks: BTreeMap<u64, Block>,
-    /// Blocks freed by an operation that the host does not know to be finished.
-    freed: BTreeMap<u64, (Block, Access)>,
-    /// Pieces of history at the last look for what can go.
-    pieces_kept: usize,
+    blocks: Blocks,
+    freed: Freed,
+    /// As [`HISTORY_ALWAYS_KEPT`].
+    always_kept: usize,
+    /// How much history there was at the last look for what can go.
+    kept: usize,
     /// Steps since.
     steps: usize,
     races: Vec<Race>,
-}
-
-#[derive(Debug)]
-struct StreamState {
-    handle: u64,
-    device: u32,
-    /// What comes before its next operation, beside what the host knows and its own.
-    clock: Clock,
-    /// Operations so far.
-    number: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Block {
-    bytes: u64,
-    on_device: bool,
-    made_at: Option<&'static Location<'static>>,
-    shadow: Shadow,
+    /// Of each race, the end of something that it hangs on, as long as that can be taken back; 0: none.
+    hang_on: Vec<u64>,
+    /// Ends of device memory and pinned memory so far.
+    ends: u64,
 }
 
 /// Takes a [`Step`] back, which was told of before its call was made, and refused.
@@ -86,18 +79,40 @@ pub(super) struct TakeBack(Ended);
 #[derive(Debug)]
 enum Ended {
     Nothing,
-    Stream(u64, u32),
+    Stream(EndedStream),
     Event(u64, Option<Clock>),
-    Block(u64, Block),
+    /// By which end, and the free of device memory.
+    Block {
+        ptr: u64,
+        block: Block,
+        end: u64,
+        free: Option<Access>,
+    },
 }
 
-impl TakeBack {
-    pub(super) fn nothing() -> Self {
-        TakeBack(Ended::Nothing)
+impl Default for Checker {
+    fn default() -> Self {
+        Checker::that_keeps(HISTORY_ALWAYS_KEPT)
     }
 }
 
 impl Checker {
+    fn that_keeps(always_kept: usize) -> Self {
+        Checker {
+            streams: Streams::default(),
+            host: Host::default(),
+            events: FxHashMap::default(),
+            blocks: Blocks::default(),
+            freed: Freed::default(),
+            always_kept,
+            kept: 0,
+            steps: 0,
+            races: Vec::new(),
+            hang_on: Vec::new(),
+            ends: 0,
+        }
+    }
+
     pub(super) fn races(&self) -> &[Race] {
         &self.races
     }
@@ -105,32 +120,46 @@ impl Checker {
     /// A step of `device`. Steps that end something's life are told of before the call is made,
     /// all others after it has succeeded.
     pub(super) fn step(&mut self, device: u32, step: &Step) -> TakeBack {
+        self.forget_known_now_and_then();
+        let take_back = match *step {
+            Step::StreamDestroyed { stream } => self.streams.destroy(stream).map(Ended::Stream),
+            Step::EventDestroyed { event } => {
+                self.events.remove(&event).map(|recording| Ended::Event(event, recording))
+            }
+            Step::Freed { ptr, stream } => self.free(device, ptr.0, stream),
+            Step::HostFreed { ptr } => self.free_pinned(device, ptr),
+            _ => {
+                self.ends_nothing(device, step);
+                None
+            }
+        };
+        TakeBack(take_back.unwrap_or(Ended::Nothing))
+    }
+
+    fn ends_nothing(&mut self, device: u32, step: &Step) {
         match *step {
-            Step::StreamCreated { stream } => drop(self.new_stream(device, stream)),
-            Step::StreamDestroyed { stream } => {
-                if let Some(index) = self.by_handle.remove(&stream) {
-                    self.destroyed.push(index);
-                    return TakeBack(Ended::Stream(stream, index));
-                }
+            Step::StreamCreated { stream } => {
+                self.streams.create(device, stream, &self.host);
+            }
+            Step::Named { stream, number, ref name } => {
+                let index = self.streams.get(device, stream, &self.host);
+                self.streams.at_mut(index).is_named(number, name.clone());
             }
             Step::EventCreated { event } => drop(self.events.insert(event, None)),
-            Step::EventDestroyed { event } => {
-                if let Some(recording) = self.events.remove(&event) {
-                    return TakeBack(Ended::Event(event, recording));
-                }
-            }
             Step::Recorded { event, stream } => {
-                let index = self.stream(device, stream);
-                let recording = self.recording(index);
+                let index = self.streams.get(device, stream, &self.host);
+                let recording = self.streams.recording(index, &self.host);
                 self.events.insert(event, Some(recording));
             }
-            Step::Waited { lost: true, .. } => {}
-            Step::Waited { stream, event, .. } => {
+            Step::Waited { stream, event, lost, nth } => {
                 if let Some(Some(recording)) = self.events.get(&event) {
                     let mut recording = recording.clone();
                     recording.forget_known(&self.host);
-                    let index = self.stream(device, stream) as usize;
-                    self.streams[index].clock.join(&recording);
+                    let index = self.streams.get(device, stream, &self.host);
+                    match lost {
+                        true => self.streams.at_mut(index).lost(nth, recording),
+                        false => self.streams.at_mut(index).clock.join(&recording),
+                    }
                 }
             }
             Step::Queried { event, finished } => {
@@ -140,32 +169,13 @@ impl Checker {
                 }
             }
             Step::Allocated { ptr, bytes, stream } => {
-                self.freed.remove(&ptr.0);
-                let block = Block::new(bytes, true);
-                self.blocks.insert(ptr.0, block);
+                self.freed.allocated(ptr.0..ptr.0.saturating_add(bytes as u64));
+                self.blocks.insert(ptr.0, Block::new(bytes, true));
                 let whole = [Touched::new(ptr.0, bytes, true)];
                 self.work(device, stream, "allocation", &whole);
             }
-            Step::Freed { ptr, stream } => {
-                let Some(bytes) = self.blocks.get(&ptr.0).map(|block| block.bytes) else {
-                    return TakeBack::nothing();
-                };
-                let whole = [Touched::new(ptr.0, bytes as usize, true)];
-                let by = self.work(device, stream, "free", &whole);
-                if let Some(block) = self.blocks.remove(&ptr.0) {
-                    let free = Access { first: 0, end: bytes, ..by };
-                    self.freed.insert(ptr.0, (block.clone(), free));
-                    return TakeBack(Ended::Block(ptr.0, block));
-                }
-            }
             Step::HostAllocated { ptr, bytes } => {
-                drop(self.blocks.insert(ptr, Block::new(bytes, false)));
-            }
-            Step::HostFreed { ptr } => {
-                self.by_host(device, ptr, usize::MAX, true, "freeing pinned memory");
-                if let Some(block) = self.blocks.remove(&ptr) {
-                    return TakeBack(Ended::Block(ptr, block));
-                }
+                self.blocks.insert(ptr, Block::new(bytes, false));
             }
             Step::Work { name, stream, ref touched, .. } => {
                 self.work(device, stream, name, touched);
@@ -174,7 +184,7 @@ impl Checker {
                 if bytes > 0 {
                     self.by_host(device, ptr, bytes, true, "reuse of pinned memory");
                 }
-                if let Some((_, block)) = find(&mut self.blocks, ptr) {
+                if let Some((_, block)) = self.blocks.find(ptr) {
                     block.made_at = Some(made_at);
                 }
             }
@@ -182,203 +192,237 @@ impl Checker {
                 let name = if writes { "write by the host" } else { "read by the host" };
                 self.by_host(device, ptr, bytes, writes, name);
             }
-            Step::Other { .. } => {}
+            _ => {}
         }
-        TakeBack::nothing()
     }
 
-    /// The call that was to end something's life was refused: it lives.
+    /// The call that was to end something's life was refused: it lives, and nothing was found to be
+    /// wrong with its end. What others did meanwhile with memory that seemed to be free is not known.
     pub(super) fn take_back(&mut self, take_back: TakeBack) {
         match take_back.0 {
             Ended::Nothing => {}
-            Ended::Stream(handle, index) => {
-                self.destroyed.retain(|&destroyed| destroyed != index);
-                self.by_handle.insert(handle, index);
-            }
+            Ended::Stream(stream) => self.streams.take_back(stream),
             Ended::Event(event, recording) => drop(self.events.insert(event, recording)),
-            Ended::Block(ptr, block) => {
-                self.freed.remove(&ptr);
+            Ended::Block { ptr, block, end, free } => {
+                if let Some(free) = free {
+                    self.streams.withdraw(&free);
+                    self.freed.take_back(end, ptr);
+                }
                 self.blocks.insert(ptr, block);
+                let mut hang_on = self.hang_on.iter();
+                self.races.retain(|_| hang_on.next() != Some(&end));
+                self.hang_on.retain(|&hangs_on| hangs_on != end);
             }
         }
     }
 
-    fn new_stream(&mut self, device: u32, handle: u64) -> u32 {
-        let (streams, host) = (&mut self.streams, &self.host);
-        let known = |&index: &u32| host.knows(index, streams[index as usize].number);
-        let index = match self.destroyed.iter().position(known) {
-            Some(at) => {
-                let index = self.destroyed.swap_remove(at);
-                let stream = &mut streams[index as usize];
-                (stream.handle, stream.device, stream.clock) = (handle, device, Clock::default());
-                index
-            }
-            None => {
-                streams.push(StreamState { handle, device, clock: Clock::default(), number: 0 });
-                streams.len() as u32 - 1
-            }
-        };
-        self.by_handle.insert(handle, index);
-        index
+    fn free(&mut self, device: u32, ptr: u64, handle: u64) -> Option<Ended> {
+        let block = self.blocks.remove(ptr)?;
+        self.ends += 1;
+        let end = self.ends;
+        let index = self.streams.get(device, handle, &self.host);
+        let rows = Rows::one(ptr..ptr + block.bytes);
+        let free = Access { rows, writes: true, ..self.streams.enqueue(index, "free") };
+        let mut conflicts = Conflicts::new();
+        self.check_block((ptr, &block), &free, &mut conflicts);
+        self.found(conflicts, end);
+        let memory = block.memory(ptr);
+        let by = RaceAccess::by_device(&free, self.streams.at(index), &memory);
+        self.freed.add(memory, by, end);
+        Some(Ended::Block { ptr, block, end, free: Some(free) })
     }
 
-    /// One that was made before anybody watched is met here first.
-    fn stream(&mut self, device: u32, handle: u64) -> u32 {
-        match self.by_handle.get(&handle) {
-            Some(&index) => index,
-            None => self.new_stream(device, handle),
-        }
-    }
-
-    /// What an event recorded on the stream now comes after.
-    fn recording(&mut self, index: u32) -> Clock {
-        let StreamState { clock, number, .. } = &mut self.streams[index as usize];
-        clock.forget_known(&self.host);
-        let mut recording = clock.clone();
-        recording.raise(index, *number);
-        recording
+    /// Host memory that was freed is not remembered: its addresses can be any other memory's of the
+    /// process, of which nobody tells.
+    fn free_pinned(&mut self, device: u32, ptr: u64) -> Option<Ended> {
+        self.ends += 1;
+        let end = self.ends;
+        let conflicts = self.check_host(device, ptr, usize::MAX, true, FREE_OF_PINNED);
+        self.found(conflicts, end);
+        let block = self.blocks.remove(ptr)?;
+        Some(Ended::Block { ptr, block, end, free: None })
     }
 
     /// An operation of a stream.
-    fn work(
-        &mut self,
-        device: u32,
-        handle: u64,
-        name: &'static str,
-        touched: &[Touched],
-    ) -> Access {
-        let index = self.stream(device, handle);
-        self.streams[index as usize].number += 1;
-        let number = self.streams[index as usize].number;
-        let by = |first, end, writes| Access { stream: index, number, name, first, end, writes };
-        let mut conflicts = SmallVec::<[Conflict; 1]>::new();
-        for access in touched.iter().filter(|access| access.bytes > 0) {
-            let clock = &self.streams[index as usize].clock;
-            let before = Before { stream: Some((index, clock)), host: &self.host };
-            let Some((start, block)) = find(&mut self.blocks, access.start) else {
-                if let Some((start, block, free)) = find_freed(&self.freed, access.start) {
-                    let end = (access.range().end - start).min(block.bytes);
-                    let second = by(access.start - start, end, access.writes);
-                    let (first, range) = (*free, second.range());
-                    conflicts.push(Conflict {
-                        start,
-                        freed: true,
-                        first,
-                        second: Some(second),
-                        range,
-                    });
+    fn work(&mut self, device: u32, handle: u64, name: &'static str, touched: &[Touched]) {
+        let index = self.streams.get(device, handle, &self.host);
+        let by = self.streams.enqueue(index, name);
+        let touched = || {
+            let touched = touched.iter().filter(|touched| touched.bytes > 0);
+            touched.map(|t| Access { rows: Rows::of(t), writes: t.writes, ..by })
+        };
+        let mut conflicts = Conflicts::new();
+        for access in touched() {
+            let mut at = access.rows.extent().start;
+            for (start, block) in self.blocks.over(&access.rows.extent()) {
+                self.check_block((start, block), &access, &mut conflicts);
+                if start <= at {
+                    at = start + block.bytes;
                 }
-                continue;
-            };
-            let end = (access.range().end - start).min(block.bytes);
-            let second = by(access.start - start, end, access.writes);
-            block.shadow.check(second.range(), access.writes, &before, |&first, range| {
-                let second = Some(second);
-                conflicts.push(Conflict { start, freed: false, first, second, range });
-            });
-        }
-        // Noted when all are checked: ranges of one operation do not race with each other.
-        for access in touched.iter().filter(|access| access.bytes > 0) {
-            if let Some((start, block)) = find(&mut self.blocks, access.start) {
-                let end = (access.range().end - start).min(block.bytes);
-                block.shadow.note(by(access.start - start, end, access.writes), &self.host);
+            }
+            if at < access.rows.extent().end {
+                self.check_freed(&access, &mut conflicts);
             }
         }
-        for conflict in conflicts {
-            self.found(device, conflict, name);
+        // Noted when all are checked: ranges of one operation do not race with each other.
+        for access in touched() {
+            for (start, block) in self.blocks.over_mut(&access.rows.extent()) {
+                let range = block.part_of(start, &access);
+                block.shadow.note(access, range, &self.host);
+            }
         }
-        self.forget_known_now_and_then();
-        by(0, 0, false)
+        self.found(conflicts, 0);
+    }
+
+    fn check_block(
+        &self,
+        (start, block): (u64, &Block),
+        access: &Access,
+        conflicts: &mut Conflicts,
+    ) {
+        let stream = self.streams.at(access.stream);
+        let before = Before { stream: Some((access.stream, &stream.clock)), host: &self.host };
+        let range = block.part_of(start, access);
+        block.shadow.check(&access.rows, &range, access.writes, &before, |first, bytes| {
+            let memory = block.memory(start);
+            add(
+                conflicts,
+                Conflict {
+                    first: RaceAccess::by_device(first, self.streams.at(first.stream), &memory),
+                    second: RaceAccess::by_device(access, stream, &memory),
+                    bytes,
+                    memory,
+                    lost_wait: stream.lost_wait_for(first),
+                    freed_by: None,
+                },
+            );
+        });
+    }
+
+    fn check_freed(&self, access: &Access, conflicts: &mut Conflicts) {
+        for (start, freed) in self.freed.over(&access.rows.extent()) {
+            let range = start..freed.end();
+            let Some(bytes) = access.rows.meet(&Rows::one(range.clone()), &range) else { continue };
+            let (memory, stream) = (freed.memory, self.streams.at(access.stream));
+            add(
+                conflicts,
+                Conflict {
+                    first: freed.by.clone(),
+                    second: RaceAccess::by_device(access, stream, &memory),
+                    bytes,
+                    memory,
+                    lost_wait: None,
+                    freed_by: Some(freed.free()),
+                },
+            );
+        }
     }
 
     /// Something that the host does, here and now.
     fn by_host(&mut self, device: u32, ptr: u64, bytes: usize, writes: bool, name: &'static str) {
-        let mut conflicts = SmallVec::<[Conflict; 1]>::new();
-        let before = Before { stream: None, host: &self.host };
-        if let Some((start, block)) = find(&mut self.blocks, ptr) {
-            let end = ptr.saturating_add(bytes as u64).min(start + block.bytes);
-            block.shadow.check(ptr - start..end - start, writes, &before, |&first, range| {
-                conflicts.push(Conflict { start, freed: false, first, second: None, range });
-            });
-        }
-        for conflict in conflicts {
-            self.found(device, conflict, name);
-        }
+        let conflicts = self.check_host(device, ptr, bytes, writes, name);
+        self.found(conflicts, 0);
     }
 
-    fn found(&mut self, device: u32, conflict: Conflict, name: &'static str) {
-        let Conflict { start, freed, first, second, range } = conflict;
-        if self.races.len() >= RACES_KEPT {
-            return;
+    fn check_host(
+        &mut self,
+        device: u32,
+        ptr: u64,
+        bytes: usize,
+        writes: bool,
+        name: &'static str,
+    ) -> Conflicts {
+        let mut found = Conflicts::new();
+        let before = Before { stream: None, host: &self.host };
+        if let Some((start, block)) = self.blocks.find(ptr) {
+            let range = ptr..ptr.saturating_add(bytes as u64).min(start + block.bytes);
+            let rows = Rows::one(range.clone());
+            block.shadow.check(&rows, &range, writes, &before, |first, bytes| {
+                let memory = block.memory(start);
+                let own = range.start - start..range.end - start;
+                add(
+                    &mut found,
+                    Conflict {
+                        first: RaceAccess::by_device(first, self.streams.at(first.stream), &memory),
+                        second: RaceAccess::by_host(device, name, own, writes),
+                        bytes,
+                        memory,
+                        lost_wait: None,
+                        freed_by: None,
+                    },
+                );
+            });
         }
-        let block = match freed {
-            true => self.freed.get(&start).map(|(block, _)| block),
-            false => self.blocks.get(&start),
-        };
-        let Some(block) = block else { return };
-        let memory = RacedMemory::new(start, block.bytes, block.on_device, block.made_at);
-        let described = |access: Access| {
-            let StreamState { handle, device, .. } = self.streams[access.stream as usize];
-            RaceAccess::by_device(access, device, handle)
-        };
-        let second = match second {
-            Some(access) => described(access),
-            None => RaceAccess::by_host(device, name, range.clone()),
-        };
-        self.races.push(Race::new(described(first), second, range, memory, freed));
+        found
+    }
+
+    fn found(&mut self, conflicts: Conflicts, end: u64) {
+        for conflict in conflicts {
+            if self.races.len() >= RACES_KEPT {
+                return;
+            }
+            let Conflict { first, second, bytes, memory, lost_wait, freed_by } = conflict;
+            let start = memory.ptr.0;
+            self.races.push(Race {
+                first,
+                second,
+                range: bytes.start - start..bytes.end - start,
+                memory,
+                freed: freed_by.is_some(),
+                lost_wait,
+            });
+            self.hang_on.push(freed_by.unwrap_or(end));
+        }
     }
 
     /// As often as history has doubled, so that it costs each step the same.
     fn forget_known_now_and_then(&mut self) {
         self.steps += 1;
-        if self.steps < self.pieces_kept.max(PIECES_ALWAYS_KEPT) {
+        if self.steps <= self.kept.max(self.always_kept) {
             return;
         }
         self.steps = 0;
         let host = &self.host;
-        self.freed.retain(|_, (_, free)| !host.knows(free.stream, free.number));
-        self.blocks.values_mut().for_each(|block| block.shadow.forget_known(host));
-        self.streams.iter_mut().for_each(|stream| stream.clock.forget_known(host));
+        self.blocks.iter_mut().for_each(|block| block.shadow.forget_known(host));
+        self.streams.forget_known(host);
         for recording in self.events.values_mut().flatten() {
             recording.forget_known(host);
         }
-        self.pieces_kept = self.pieces();
+        self.kept = self.history();
     }
 
-    fn pieces(&self) -> usize {
-        self.blocks.values().map(|block| 1 + block.shadow.len()).sum::<usize>() + self.freed.len()
+    /// All that a look for what can go looks at.
+    fn history(&self) -> usize {
+        let blocks = self.blocks.iter().map(|block| 1 + block.shadow.len());
+        let events = self.events.values().map(|event| 1 + event.as_ref().map_or(0, Clock::len));
+        blocks.sum::<usize>() + events.sum::<usize>() + self.streams.len()
     }
 }
+
+type Conflicts = SmallVec<[Conflict; 0]>;
 
 /// An access that is not ordered with one before it.
 struct Conflict {
-    /// Where the block begins.
-    start: u64,
-    /// The first access is its free.
-    freed: bool,
-    first: Access,
-    /// `None`: the host's.
-    second: Option<Access>,
-    /// Bytes that both touch, from the block's first.
-    range: Range<u64>,
+    first: RaceAccess,
+    second: RaceAccess,
+    /// Addresses that both touch.
+    bytes: Range<u64>,
+    memory: RacedMemory,
+    lost_wait: Option<u64>,
+    /// The first access is the free by this end.
+    freed_by: Option<u64>,
 }
 
-impl Block {
-    fn new(bytes: usize, on_device: bool) -> Self {
-        Block { bytes: bytes as u64, on_device, made_at: None, shadow: Shadow::default() }
+/// Two accesses that race are one conflict, in however many pieces they meet.
+fn add(conflicts: &mut Conflicts, conflict: Conflict) {
+    let same = |known: &&mut Conflict| {
+        (&known.first, &known.second) == (&conflict.first, &conflict.second)
+    };
+    match conflicts.iter_mut().find(same) {
+        Some(known) if known.bytes.end == conflict.bytes.start => {
+            known.bytes.end = conflict.bytes.end;
+        }
+        Some(_) => {}
+        None => conflicts.push(conflict),
     }
-}
-
-/// The block that has the address, and where it begins.
-fn find(blocks: &mut BTreeMap<u64, Block>, address: u64) -> Option<(u64, &mut Block)> {
-    let (&start, block) = blocks.range_mut(..=address).next_back()?;
-    (address - start < block.bytes).then_some((start, block))
-}
-
-fn find_freed(
-    freed: &BTreeMap<u64, (Block, Access)>,
-    address: u64,
-) -> Option<(u64, &Block, &Access)> {
-    let (&start, (block, free)) = freed.range(..=address).next_back()?;
-    (address - start < block.bytes).then_some((start, block, free))
 }

@@ -37,6 +37,11 @@ impl Simulator {
         Simulator { machine, device }
     }
 
+    /// Whether both are of one machine, whose devices never have the same handle or address.
+    pub(crate) fn shares_machine(&self, other: &Simulator) -> bool {
+        Arc::ptr_eq(&self.machine, &other.machine)
+    }
+
     /// Ordinal of the device whose handle it is; `None` where it is the machine's.
     pub fn device(&self) -> Option<usize> {
         self.device

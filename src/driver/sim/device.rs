@@ -84,7 +84,7 @@ impl Driver for SimDriver {
 
     fn tell(&self, fact: Fact) {
         let (ptr, bytes, writes) = match fact {
-            Fact::DeviceMemory { .. } => return,
+            Fact::DeviceMemory { .. } | Fact::Stream { .. } => return,
             // Another owner may do whatever it likes.
             Fact::HostMemory { ptr, bytes, .. } => (ptr, bytes, true),
             Fact::HostAccess { ptr, bytes, writes } => (ptr, bytes, writes),

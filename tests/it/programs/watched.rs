@@ -22,8 +22,8 @@ impl Ran {
     /// What was seen of a device on which something ended so. Threads may still be looking after it.
     pub(crate) fn seen(device: &Device, ended: Result<(), Failed>) -> Ran {
         loop {
-            let (log, races) = (device.call_log(), device.races());
-            if device.call_log().len() == log.len() {
+            let (log, races) = (device.call_log().unwrap(), device.races().unwrap());
+            if device.call_log().unwrap().len() == log.len() {
                 return Ran { ended, log, races };
             }
         }
@@ -56,12 +56,12 @@ fn operations(log: &[LoggedStep]) -> HashMap<(u64, u64), usize> {
     let mut operations = HashMap::new();
     for (at, logged) in log.iter().enumerate() {
         let stream = match &logged.step {
-            Step::Work { stream, .. } | Step::Allocated { stream, .. } => *stream,
-            // Counted before it is known whether it is refused.
-            Step::Freed { stream, .. } => *stream,
+            Step::Work { stream, .. }
+            | Step::Allocated { stream, .. }
+            | Step::Freed { stream, .. } => *stream,
             _ => continue,
         };
-        if logged.refused.is_some() && !matches!(logged.step, Step::Freed { .. }) {
+        if logged.refused.is_some() {
             continue;
         }
         let number = numbers.entry(stream).or_default();
@@ -108,7 +108,7 @@ pub(crate) fn calls(log: &[LoggedStep]) -> Vec<String> {
         };
         match &mut step {
             Step::HostAllocated { ptr, .. }
-            | Step::HostFreed { ptr }
+            | Step::HostFreed { ptr, .. }
             | Step::HostAccess { ptr, .. }
             | Step::Owned { ptr, .. } => name(ptr),
             Step::Work { touched, .. } => touched.iter_mut().for_each(|t| name(&mut t.start)),
