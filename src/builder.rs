@@ -223,7 +223,8 @@ impl DeviceBuilder {
 
     /// Of the waits that streams are told to make (`cuStreamWaitEvent`), counted from 0 when the device
     /// is opened, has the `nth` not made, while its caller is told that it was: for tests that have to
-    /// notice. On a simulated device only; on another, opening is a
+    /// notice. [`Step::Waited`](crate::testing::Step::Waited) in the log has each one's number, and the
+    /// report of a race says that a wait was lost. On a simulated device only; on another, opening is a
     /// [`BadSetting`](Error::BadSetting).
     pub fn lose_wait(mut self, nth: u64) -> Self {
         self.watch.lose_wait = Some(nth);

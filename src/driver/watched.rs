@@ -384,6 +384,8 @@ impl Driver for Watched {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::driver::sim::{SimOptions, open};
 
@@ -406,5 +408,35 @@ mod tests {
         };
         assert_eq!(watched.calls().since(&before), expected);
         assert_eq!(before.stream_creates, 1);
+    }
+
+    /// Makes a race, on this thread.
+    #[allow(unsafe_code)]
+    fn race(watched: &Watched) {
+        let (a, b) = (watched.stream_create(0).unwrap(), watched.stream_create(0).unwrap());
+        let ptr = watched.alloc(4, &a).unwrap();
+        let fill = Fill { dst: ptr, unit: 4, value: 1, columns: 1, rows: 1, pitch: 0 };
+        // SAFETY: the memory lives on; what is not ordered is a simulated device's own to do.
+        unsafe { watched.fill(fill, &b) }.unwrap();
+    }
+
+    #[test]
+    fn a_race_panics_where_it_is_raised_and_not_in_the_call() {
+        let watch = Watch { races: true, panic_on_race: true, ..Watch::default() };
+        let watched = Watched::new(open(SimOptions::new()).0, watch);
+        race(&watched);
+        thread::scope(|scope| scope.spawn(|| watched.raise()).join()).expect("another's race");
+        let raised = catch_unwind(AssertUnwindSafe(|| watched.raise())).unwrap_err();
+        assert!(raised.downcast_ref::<String>().unwrap().starts_with("race on bytes 0..4"));
+        watched.raise();
+    }
+
+    #[test]
+    fn a_race_is_raised_where_that_is_asked_for_only() {
+        let watch = Watch { races: true, ..Watch::default() };
+        let watched = Watched::new(open(SimOptions::new()).0, watch);
+        race(&watched);
+        watched.raise();
+        assert_eq!(watched.witness().unwrap().races().unwrap().len(), 1);
     }
 }

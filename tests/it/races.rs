@@ -211,6 +211,13 @@ fn a_device_that_nobody_watches_says_so() {
 }
 
 #[test]
+#[should_panic(expected = "without `race_check(true)`")]
+fn no_races_are_not_asserted_of_a_device_that_is_only_logged() {
+    let device = Device::builder().simulated().log_calls(true).open().unwrap();
+    headwater::testing::assert_no_races(&device);
+}
+
+#[test]
 fn a_host_that_reads_through_guards_never_races() {
     let device = checked(None);
     let mut host = pinned_buffer(&device, &[1u32; 64]);
