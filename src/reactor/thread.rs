@@ -1,7 +1,7 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,15 @@ impl Reactor {
     pub(super) fn register(&self, lane: &Arc<Lane>) {
         let (index, progress) = (lane.id().index(), lane.progress.clone());
         self.lanes.lock().push(OpenedLane { index, lane: Arc::downgrade(lane), progress });
+    }
+
+    /// The streams of the lanes that there are, each with the number of its lane.
+    pub(crate) fn streams(&self) -> Vec<(u64, usize)> {
+        let number = |opened: &OpenedLane| (opened.index, opened.lane.clone());
+        let lanes: Vec<_> = self.lanes.lock().iter().map(number).collect();
+        let stream =
+            |(index, lane): (usize, Weak<Lane>)| Some((lane.upgrade()?.stream().raw(), index));
+        lanes.into_iter().filter_map(stream).collect()
     }
 
     /// Has the thread look after a lane on which ticket `seq` is waited for. It is woken only if

@@ -142,7 +142,7 @@ impl fmt::Display for Failure {
 impl Ran {
     /// `raced`: there are reports of races beside it.
     fn list(&self, f: &mut fmt::Formatter<'_>, raced: bool) -> fmt::Result {
-        let Ran { spans, by_the_end, devices } = self;
+        let Ran { spans, by_the_end, devices, streams } = self;
         if spans.is_empty() {
             return Ok(());
         }
@@ -168,7 +168,11 @@ impl Ran {
             if let (2.., Some(device)) = (devices.len(), devices.get(*device)) {
                 write!(f, "device {device:<3} ")?;
             }
-            writeln!(f, "stream {stream:<4} {name:<16} {bytes:>10} B  {start:.1}..{end:.1} us")?;
+            match streams.iter().find(|(handle, _)| handle == stream) {
+                Some((_, number)) => write!(f, "stream {number:<4} ")?,
+                None => write!(f, "handle {stream:<4} ")?,
+            }
+            writeln!(f, "{name:<16} {bytes:>10} B  {start:.1}..{end:.1} us")?;
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ pub(super) struct Ran {
     pub(super) by_the_end: usize,
     /// Of each device, by its ordinal, its number in the process.
     pub(super) devices: Vec<u32>,
+    /// The numbers of streams by their handles, as far as there still are any.
+    pub(super) streams: Vec<(u64, usize)>,
 }
 
 /// Runs the program with the choices of `seed`. `quietly`: its panics are not printed.
@@ -100,7 +102,9 @@ pub(super) fn run_once(
     if matches!(causes[..], [Cause::Stuck(_), ..]) {
         spans.truncate(by_the_end); // the rest was let go by dropping who held it
     }
-    let ran = Ran { spans, by_the_end, devices: devices.iter().map(Device::number).collect() };
+    let streams = devices.iter().flat_map(|device| device.core().reactor().streams()).collect();
+    let numbers = devices.iter().map(Device::number).collect();
+    let ran = Ran { spans, by_the_end, devices: numbers, streams };
     // Nobody waits for what never ends, nor does the thread that closes the device.
     sim.give_up();
     Trial { causes, made, ran }

@@ -302,6 +302,10 @@ fn a_lost_wait_is_a_failure_whatever_bytes_came_out() {
     assert!(failure.causes().iter().any(raced), "{failure}");
     let report = failure.to_string();
     assert!(report.contains("`increment` writes") && report.contains("missing:"), "{report}");
+    // Race and list name the stream alike.
+    let (_, stream) = report.split_once(" of stream ").expect("the race names it");
+    let number: String = stream.chars().take_while(char::is_ascii_digit).collect();
+    assert!(report.contains(&format!("  stream {number:<4} increment ")), "{report}");
 }
 
 #[test]
