@@ -58,11 +58,11 @@ pub enum Violation {
     /// missing, of a stream or of the host. A copy that had not begun moves nothing then, and one that
     /// was being run was waited for, so that the host's references stay sound.
     HostAccessInFlight {
-        /// Of the copy, as [`SimOp::id`].
+        /// Of the copy, as [`SimOp::id`](super::SimOp::id).
         id: u64,
-        /// As [`SimOp::stream`].
+        /// As [`SimOp::stream`](super::SimOp::stream).
         stream: u64,
-        /// As [`SimOp::name`].
+        /// As [`SimOp::name`](super::SimOp::name).
         name: &'static str,
         /// Bytes to copy.
         bytes: u64,
