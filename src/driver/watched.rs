@@ -382,7 +382,7 @@ impl Driver for Watched {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -425,7 +425,7 @@ mod tests {
         let watch = Watch { races: true, panic_on_race: true, ..Watch::default() };
         let watched = Watched::new(open(SimOptions::new()).0, watch);
         race(&watched);
-        thread::scope(|scope| scope.spawn(|| watched.raise()).join()).unwrap();
+        thread::scope(|scope| scope.spawn(|| watched.raise()).join()).unwrap(); // it is another's
         let raised = catch_unwind(AssertUnwindSafe(|| watched.raise())).unwrap_err();
         assert!(raised.downcast_ref::<String>().unwrap().starts_with("race on bytes 0..4"));
         watched.raise();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use headwater::sim::{Schedule, SimMachine, SimOptions};
-use headwater::testing::{LoggedStep, Step};
+use headwater::testing::{Explore, LoggedStep, Step};
 use headwater::{Device, DeviceBuilder, Error, Race, Result, StreamOptions};
 
 use crate::common::{device_buffer, elements, pinned_buffer, run_to_end, until, wait};
@@ -334,4 +334,12 @@ fn from_opening_to_closing_every_call_names_what_is_alive_and_nothing_stays() {
     until("the device is closed", || closed(&witness.call_log().unwrap()));
     assert_live_handles_only(&witness.call_log().unwrap(), number);
     assert_eq!(witness.races().unwrap(), []);
+}
+
+#[test]
+fn explored_devices_are_watched_together_only_where_they_are_watched() {
+    let unchecked = Explore::new().seeds(0..1).settings(|builder| builder.race_check(false));
+    unchecked.run_on(async |devices: [Device; 2]| {
+        assert!(devices.iter().all(|device| device.races().is_none()));
+    });
 }
