@@ -54,6 +54,10 @@ const FOR_REACTOR: Settings = Settings { waiting: Waiting::ForReactor, refusals:
 /// How often a program that may be a smaller form of one that failed is run.
 const THROWS: u64 = 20;
 
+/// Where a device has refused so many calls, the next program gets another one: it counts them only up to
+/// some number.
+const REFUSED: usize = 500;
+
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -154,23 +158,28 @@ fn on_one_device(
 ) {
     let device = RefCell::new(open());
     let done = RefCell::new(Done::default());
+    let end = |device: &Device| {
+        let mut done = done.borrow_mut();
+        done.by_calls(&device.driver_calls().expect("they are counted"));
+        if device.simulator().is_some() {
+            run_to_end(device);
+            done.refused += sim(device).injected().len() as u64;
+            let left = sim(device).live_device_bytes();
+            assert!(left == 0 || settings.refusals, "{left} bytes are left");
+        }
+    };
     each_program(shape, seeds, |program| {
         let ran = run(&device.borrow(), program, settings);
         done.borrow_mut().programs += 1;
         if ran.is_err() {
             device.replace(open());
+        } else if settings.refusals && sim(&device.borrow()).injected().len() > REFUSED {
+            end(&device.replace(open()));
         }
         ran.map_err(|failed| failed.to_string())
     });
-    let (device, mut done) = (device.into_inner(), done.into_inner());
-    done.by_calls(&device.driver_calls().expect("they are counted"));
-    if device.simulator().is_some() {
-        run_to_end(&device);
-        done.refused += sim(&device).injected().len() as u64;
-        let left = sim(&device).live_device_bytes();
-        assert!(left == 0 || settings.refusals, "{left} bytes are left");
-    }
-    done.tell_and_expect(name, settings.refusals);
+    end(&device.borrow());
+    done.borrow().tell_and_expect(name, settings.refusals);
 }
 
 #[test]
