@@ -30,6 +30,7 @@ mod world;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::time::Duration;
 
 use headwater::Device;
 use headwater::sim::{Schedule, SimOptions};
@@ -110,7 +111,8 @@ const RANDOM: InLockStep = |program| Schedule::random(program.dice);
 fn losing(schedule: Schedule, nth: Option<u64>) -> Device {
     let options = SimOptions::new().schedule(schedule);
     let builder = Device::builder().simulated_with(options).single_stream(false);
-    let builder = builder.race_check(true).log_calls(true);
+    // No spinning: how often a spin asks is a matter of time.
+    let builder = builder.race_check(true).log_calls(true).inline_spin(Duration::ZERO);
     let builder = match nth {
         Some(nth) => builder.lose_wait(nth),
         None => builder,
