@@ -57,6 +57,9 @@ pub(super) struct World<'a> {
     /// Of what a task has, as it was.
     model: Model,
     held: [Option<Completion>; HELD],
+    /// Dropped when the program is over, and no sooner: what is leaked keeps its device going, and long
+    /// runs open many.
+    forgotten: Vec<Completion>,
     events: [Option<Event>; HELD],
 }
 
@@ -74,6 +77,7 @@ impl<'a> World<'a> {
             pinned: [const { None }; PINNED],
             model: Model::new(LENGTHS[0]),
             held: [const { None }; HELD],
+            forgotten: Vec::new(),
             events: [const { None }; HELD],
         };
         (0..BUFFERS).try_for_each(|x| world.replace(Buffer(x), LENGTHS[0], false))?;
@@ -253,7 +257,7 @@ async fn settle(world: &RefCell<World<'_>>, mut completion: Completion, fate: Fa
             let _ = polled(&mut completion).await;
             world.borrow_mut().held[held] = Some(completion);
         }
-        Fate::Forget => std::mem::forget(completion),
+        Fate::Forget => world.borrow_mut().forgotten.push(completion),
     }
     Ok(())
 }
