@@ -116,8 +116,8 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
     (result, after.since(&before).stream_waits)
 }
 
-/// Asserts that an operation of the one name was running, in virtual time, while one of the other
-/// name was.
+/// Asserts that an operation of the one name was running on the device, in virtual time, while one of
+/// the other name was. What other devices of its machine ran does not count.
 ///
 /// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d` and `fill`,
 /// as in [`SimSpan::name`]. What is still to be run is run first.
@@ -162,7 +162,9 @@ pub fn assert_no_overlap(device: &Device, one: &str, other: &str) {
 fn named(device: &Device, one: &str, other: &str) -> (Vec<SimSpan>, Vec<SimSpan>) {
     let simulator = simulator(device);
     finish(simulator);
-    let spans = simulator.timeline();
+    // The timeline is the machine's, which may have other devices.
+    let mut spans = simulator.timeline();
+    spans.retain(|span| simulator.device().is_none_or(|device| device == span.device));
     let of = |name: &str| -> Vec<_> { spans.iter().filter(|s| s.name == name).cloned().collect() };
     let found = (of(one), of(other));
     for (name, found) in [(one, &found.0), (other, &found.1)] {

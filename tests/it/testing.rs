@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use headwater::sim::{DriverCall, Fault, SimOpKind, SimOptions, SimSpan};
+use headwater::sim::{DriverCall, Fault, SimMachine, SimOpKind, SimOptions, SimSpan};
 use headwater::testing::{self, Cause, Explore, Gate, explore};
 use headwater::{Device, DriverCalls, DriverError, Result, block_on, spawn};
 use tokio::sync::oneshot;
@@ -504,5 +504,21 @@ fn races_are_shown_by_the_assertion_that_there_are_none() -> Result<()> {
     );
     let unchecked = Device::builder().simulated().open()?;
     assert!(report(|| testing::assert_no_races(&unchecked)).contains("race_check"));
+    Ok(())
+}
+
+#[test]
+fn overlap_is_asserted_of_the_device_s_own_operations() -> Result<()> {
+    let machine = SimMachine::new(2, SimOptions::new())?;
+    let open = |ordinal| Device::builder().simulated_on(&machine, ordinal).open();
+    let (a, b) = (open(0)?, open(1)?);
+    let (mut x, mut y) = (a.zeros::<u32>(64)?, b.zeros::<u32>(64)?);
+    delay(&mut x, 100_000)?;
+    increment(&mut y)?;
+    let message = report(|| testing::assert_overlap(&a, "delay", "increment"));
+    assert!(
+        message.contains(r#"no `increment` has run on the device; there are ["delay""#),
+        "{message}"
+    );
     Ok(())
 }
