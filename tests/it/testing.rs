@@ -288,6 +288,23 @@ fn a_device_that_fails_under_a_program_that_expects_it_is_no_failure() {
 }
 
 #[test]
+fn memory_on_a_device_that_failed_unnoticed_is_not_leaked() {
+    explore(0..20, async |device| -> Result<()> {
+        drop(device.zeros::<u32>(64)?);
+        sim(&device).fail(719);
+        Ok(())
+    });
+    let faults = SimOptions::new().fault(Fault::when_run(SimOpKind::Kernel, 719));
+    Explore::new().seeds(0..3).options(faults).run(async |device: Device| -> Result<()> {
+        increment(&mut device.zeros::<u32>(64)?).map(drop)
+    });
+    let device = testing::device();
+    let _kept = device.zeros::<u32>(64);
+    sim(&device).fail(719);
+    testing::assert_all_freed(&device);
+}
+
+#[test]
 fn a_lost_wait_is_a_failure_whatever_bytes_came_out() {
     let lossy = Explore::new().seeds(0..1).settings(|builder| builder.lose_wait(0));
     let failure = lossy.find(async |device: Device| -> Result<()> {

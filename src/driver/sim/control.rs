@@ -118,6 +118,11 @@ impl Simulator {
         self.machine.give_up(self.machine.lock(), false)
     }
 
+    /// Whether this device has failed, whoever has noticed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.machine.lock().devices[self.devices()].iter().any(|one| one.failed.is_some())
+    }
+
     /// How many choices of [`Schedule::Random`] differed from the tame ones so far.
     pub fn deviations(&self) -> u32 {
         self.machine.lock().turn.deviations()
