@@ -5,11 +5,12 @@
 //! ([`Run::parked`]) and the devices are moved on until someone is woken. Where nobody can be, the
 //! run has come to a [`Stall`] and ends.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -61,8 +62,9 @@ pub(crate) enum Stall {
 #[derive(Debug)]
 pub(crate) enum Ended<T> {
     Output(T),
-    /// It, or a task of its that [`spawn`](super::spawn) made, panicked.
-    Panicked,
+    /// It, or a task of its that [`spawn`](super::spawn) made, panicked: what with, as far as that is text.
+    /// The process's hook has told more, unless it was not called (`resume_unwind`) or is not ours any more.
+    Panicked(Vec<String>),
     Stalled(Stall),
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct Run {
     patience: Duration,
     stall: RefCell<Option<Stall>>,
     task_panicked: Cell<bool>,
+    /// What tasks panicked with.
+    payloads: RefCell<Vec<String>>,
     /// The runtime's numbers of tasks, and theirs in the order in which they were first seen: the
     /// runtime's depend on what else goes on in the process.
     tasks: RefCell<HashMap<u64, u64>>,
@@ -111,6 +115,7 @@ pub(crate) fn run<F: Future>(
         patience,
         stall: RefCell::default(),
         task_panicked: Cell::new(false),
+        payloads: RefCell::default(),
         tasks: RefCell::default(),
         watch: Watch::new(Arc::new(RuntimeWaker(wakes.clone())).into()),
         caller: Arc::new(Caller { called: Woken::default(), program, thread }),
@@ -143,16 +148,24 @@ pub(crate) fn run<F: Future>(
     // Tasks that have not ended are dropped here, still on this thread.
     let dropped = contained(|| runtime.shutdown_timeout(patience));
     drop((turning, current));
+    let mut payloads = run.payloads.take();
     Ok(match (ended, run.stalled()) {
         // What panicked because nothing could happen any more.
         (_, Some(stall)) => Ended::Stalled(stall),
         (Err(payload), None) => {
+            payloads.extend(text(&*payload));
             contained(|| drop(payload));
-            Ended::Panicked
+            Ended::Panicked(payloads)
         }
-        (Ok(_), None) if !dropped || run.task_panicked.get() => Ended::Panicked,
+        (Ok(_), None) if !dropped || run.task_panicked.get() => Ended::Panicked(payloads),
         (Ok(ended), None) => ended,
     })
+}
+
+/// What was panicked with, if it is text.
+fn text(payload: &dyn Any) -> Option<String> {
+    let fixed = payload.downcast_ref::<&str>().map(ToString::to_string);
+    fixed.or_else(|| payload.downcast_ref::<String>().cloned())
 }
 
 /// The number of a task in the run of this thread, if there is one: in the order in which tasks
@@ -170,8 +183,22 @@ pub(super) fn defers() -> bool {
     with_current(|run| run.chooser.defers()).unwrap_or(false)
 }
 
-/// In a task: notes a panic that comes through.
-#[derive(Default)]
+/// Polls a spawned task. A panic goes on after it was noted.
+pub(super) fn noticing<R>(poll: impl FnOnce() -> R) -> R {
+    if with_current(|_| ()).is_none() {
+        return poll();
+    }
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|payload| {
+        with_current(|run| {
+            run.task_panicked.set(true);
+            run.payloads.borrow_mut().extend(text(&*payload));
+        });
+        resume_unwind(payload)
+    })
+}
+
+/// The last part of a spawned task: notes a panic while the others are dropped.
+#[derive(Debug, Default)]
 pub(super) struct Noticing;
 
 impl Drop for Noticing {

@@ -32,7 +32,7 @@ where
         let options = StreamOptions::new().priority(frame.stream.priority());
         Frame { stream: frame.stream.device().stream_with(options), task: true }
     });
-    tokio::spawn(Task { future, frame })
+    tokio::spawn(Task { future, frame, noticing: run::Noticing })
 }
 
 /// A spawned future with the stream that is its own.
@@ -42,6 +42,8 @@ struct Task<F> {
     future: F,
     /// `None`: the device's cache of tasks knows.
     frame: Option<Frame>,
+    /// Dropped last.
+    noticing: run::Noticing,
 }
 
 impl<F: Future> Future for Task<F> {
@@ -52,15 +54,16 @@ impl<F: Future> Future for Task<F> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let _noticing = run::Noticing;
         let this = self.project();
-        let Some(frame) = this.frame else { return this.future.poll(cx) };
-        let current = FrameGuard::enter(frame.clone());
-        let polled = this.future.poll(cx);
-        if let Some(changed) = current.frame() {
-            *frame = changed;
-        }
-        polled
+        run::noticing(|| {
+            let Some(frame) = this.frame else { return this.future.poll(cx) };
+            let current = FrameGuard::enter(frame.clone());
+            let polled = this.future.poll(cx);
+            if let Some(changed) = current.frame() {
+                *frame = changed;
+            }
+            polled
+        })
     }
 }
 

@@ -88,7 +88,9 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 ///
 /// # What counts as failing
 ///
-/// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics.
+/// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics, be it while it
+///   is dropped. What a task yields and nobody takes is the runtime's, though: a panic while *that* is dropped
+///   goes unnoticed.
 /// - Nothing can happen any more. Where somebody waits for a device that cannot go on, and no task can
 ///   run, that is known at once, whatever another thread might do about it; where none waits for a device,
 ///   another thread might still wake one, and gets as long as [`patience`](Explore::patience) says. A twin

@@ -18,7 +18,8 @@ pub enum Cause {
     /// The program returned an error.
     Returned(String),
     /// The program, or a task that [`spawn`](crate::spawn) made, panicked: what each panic until then said
-    /// and where, caught ones too, in the order in which they came.
+    /// and where, caught ones too, in the order in which they came. Of one that the process's panic hook was
+    /// not called for (`resume_unwind`) or does not tell us (another one was set), what it was made with.
     Panicked(Vec<String>),
     /// Nothing could happen any more: who waits for whom.
     Stuck(String),

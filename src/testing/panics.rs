@@ -33,6 +33,17 @@ pub(super) fn listen<R>(quietly: bool, f: impl FnOnce() -> R) -> (R, Vec<String>
     (result, listens.end())
 }
 
+/// What was heard, and what of the panics that came through was not: `resume_unwind` calls no hook, and
+/// whoever replaces the hook takes ours out.
+pub(super) fn with_unheard(mut heard: Vec<String>, payloads: Vec<String>) -> Vec<String> {
+    for payload in payloads {
+        if !heard.iter().any(|heard| heard.starts_with(&payload)) {
+            heard.push(payload);
+        }
+    }
+    heard
+}
+
 /// While it lives, the thread listens. Whoever listened before, does so again after it.
 struct Listens {
     outer: Option<Listening>,

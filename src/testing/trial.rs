@@ -88,7 +88,9 @@ pub(super) fn run_once(
     match ended {
         Ok(Ended::Output(None)) => {}
         Ok(Ended::Output(Some(error))) => causes.push(Cause::Returned(error)),
-        Ok(Ended::Panicked) => causes.push(Cause::Panicked(heard)),
+        Ok(Ended::Panicked(payloads)) => {
+            causes.push(Cause::Panicked(panics::with_unheard(heard, payloads)));
+        }
         Ok(Ended::Stalled(stall)) => causes.push(Cause::Stuck(describe(&stall, &heard))),
         Err(error) => return not_run(error.to_string()),
     }

@@ -142,6 +142,50 @@ fn a_task_that_panics_is_a_failure_though_nobody_joins_it() {
 }
 
 #[test]
+fn a_panic_of_which_no_hook_was_told_is_reported_by_what_it_was_made_with() {
+    let heard = |in_task| {
+        let failure = Explore::new().seeds([1]).find(async |_| {
+            let resumes = async { std::panic::resume_unwind(Box::new("carried on")) };
+            match in_task {
+                true => drop(spawn(resumes).await),
+                false => resumes.await,
+            }
+        });
+        failure.expect("it fails").causes().to_vec()
+    };
+    for in_task in [false, true] {
+        assert_eq!(heard(in_task), [Cause::Panicked(vec!["carried on".to_owned()])]);
+    }
+}
+
+#[test]
+fn a_panic_while_a_task_is_dropped_is_a_failure() {
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    for aborted in [false, true] {
+        let failure = Explore::new().seeds([1]).find(async |_| {
+            let loud = Loud;
+            let task = spawn(async move {
+                let _loud = loud;
+                std::future::pending::<()>().await;
+            });
+            tokio::task::yield_now().await;
+            if aborted {
+                task.abort();
+                assert!(task.await.is_err());
+            }
+        });
+        let failure = failure.expect("it fails");
+        let [Cause::Panicked(heard)] = failure.causes() else { panic!("{failure}") };
+        assert!(heard[0].starts_with("in a drop"), "{heard:?}");
+    }
+}
+
+#[test]
 fn blocking_inside_of_a_program_works() {
     explore(0..20, async |device| -> Result<()> {
         let mut x = device.zeros::<u32>(64)?;
