@@ -13,6 +13,8 @@ thread_local! {
 pub(crate) trait Hand {
     /// Returns when the future may have been woken. Panics where nothing is left that could do so.
     fn wait(&self, woken: &Woken);
+    /// The future was woken by its own poll, and is polled again at once.
+    fn polls_again(&self);
 }
 
 /// While it lives, its thread has a hand.

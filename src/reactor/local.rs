@@ -107,6 +107,11 @@ pub(crate) fn block_on_thread<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
+        if wake.woken.is_set()
+            && let Some(hand) = hand()
+        {
+            hand.polls_again();
+        }
         while !wake.woken.take() {
             poller.park(&wake.woken);
         }

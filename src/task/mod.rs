@@ -5,6 +5,7 @@ mod run;
 mod scope;
 mod spawn;
 mod watch;
+mod yields;
 
 pub use block_on::block_on;
 pub(crate) use run::{Chooser, Ended, OUT_OF_BLOCK_ON, Stall, run};

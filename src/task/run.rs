@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 
 use super::watch::Watch;
+use super::yields::Yields;
 use crate::device::Device;
 use crate::foreign::contained;
 use crate::reactor::{Hand, Turned, Woken, hold};
@@ -28,6 +29,8 @@ use crate::reactor::{Hand, Turned, Woken, hold};
 /// So many looks at all that is waited for, with nobody woken, are the end: an event that cannot be
 /// recorded, say. A device that can go on does so at each look.
 const MOST_TURNS: u32 = 200_000;
+/// So many they get at a time while tasks can run.
+const TURNS_BETWEEN: u32 = 100;
 
 /// What a thread panics with that is inside of `block_on` when the run ends.
 pub(crate) const OUT_OF_BLOCK_ON: &str =
@@ -43,6 +46,8 @@ pub(crate) trait Chooser {
     fn stuck(&self) -> Option<String>;
     /// Whether the spawned task that is about to be polled lets another one go first.
     fn defers(&self) -> bool;
+    /// Ends the devices that cannot go on: whoever waits is told. False where all had ended.
+    fn gives_up(&self) -> bool;
     /// The program has ended, or cannot go on. What happens from here on is done to clear up.
     fn ended(&self);
 }
@@ -56,6 +61,8 @@ pub(crate) enum Stall {
     Host { tasks: usize },
     /// The thread is inside `block_on`, and what that waits for does not come.
     Blocked,
+    /// Tasks can run, again and again, and nothing comes of it.
+    Yielding,
 }
 
 /// How a program ended.
@@ -85,6 +92,9 @@ pub(crate) struct Run {
     caller: Arc<Caller>,
     /// Over the runtime's sleeps.
     watch: Watch,
+    yields: Yields,
+    /// The devices are to move, though tasks can run.
+    due: Cell<bool>,
 }
 
 /// Runs `main` to its end on this thread, with everything that it has spawned, and drops it.
@@ -118,6 +128,8 @@ pub(crate) fn run<F: Future>(
         payloads: RefCell::default(),
         tasks: RefCell::default(),
         watch: Watch::new(Arc::new(RuntimeWaker(wakes.clone())).into()),
+        yields: Yields::default(),
+        due: Cell::new(false),
         caller: Arc::new(Caller { called: Woken::default(), program, thread }),
         program: wakes,
     });
@@ -130,6 +142,11 @@ pub(crate) fn run<F: Future>(
         run.program.woken.set();
         runtime.block_on(poll_fn(|cx| {
             let _ = run.program.runtime.set(cx.waker().clone());
+            if run.due.take()
+                && let Some(stall) = run.move_between()
+            {
+                run.end(stall);
+            }
             if let Some(stall) = run.stalled() {
                 run.chooser.ended();
                 return Poll::Ready(Ended::Stalled(stall));
@@ -137,6 +154,7 @@ pub(crate) fn run<F: Future>(
             if !run.program.woken.take() {
                 return Poll::Pending;
             }
+            run.polls();
             let polled = program.as_mut().poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
                 run.chooser.ended();
@@ -180,7 +198,11 @@ pub(super) fn number(task: u64) -> Option<u64> {
 
 /// Whether a spawned task that is about to be polled lets another one go first.
 pub(super) fn defers() -> bool {
-    with_current(|run| run.chooser.defers()).unwrap_or(false)
+    let defers = |run: &Run| {
+        run.polls();
+        run.chooser.defers()
+    };
+    with_current(defers).unwrap_or(false)
 }
 
 /// Polls a spawned task. A panic goes on after it was noted.
@@ -241,7 +263,8 @@ enum Moved {
 impl Run {
     /// No task can run.
     fn parked(&self) {
-        match self.move_devices() {
+        self.yields.end();
+        match self.move_devices(MOST_TURNS) {
             // The runtime looks again; only whom that woke is polled.
             Moved::Woke => self.program.wake_runtime(),
             Moved::Stuck(why) => self.end(Stall::Device(why)),
@@ -254,10 +277,31 @@ impl Run {
         }
     }
 
-    fn move_devices(&self) -> Moved {
+    /// A task is about to be polled. Were some always to be, no runtime would ask for the devices.
+    fn polls(&self) {
+        if self.yields.count() {
+            self.due.set(true);
+            self.program.wake_runtime();
+        }
+    }
+
+    /// The devices move while tasks can run, one of which may be what they wait for.
+    fn move_between(&self) -> Option<Stall> {
+        let stall = match self.move_devices(TURNS_BETWEEN) {
+            Moved::Woke => {
+                self.yields.end();
+                return None;
+            }
+            Moved::Stuck(why) => Stall::Device(why),
+            Moved::NotAwaited => Stall::Yielding,
+        };
+        self.yields.are_too_many(self.patience).then_some(stall)
+    }
+
+    fn move_devices(&self, turns: u32) -> Moved {
         self.caller.called.take();
         let mut stuck = None;
-        for _ in 0..MOST_TURNS {
+        for _ in 0..turns {
             let mut awaited = false;
             for device in &self.devices {
                 match device.core().reactor().turn() {
@@ -307,7 +351,8 @@ impl Run {
 /// Inside `block_on`: no task can run until it returns.
 impl Hand for Run {
     fn wait(&self, woken: &Woken) {
-        let stall = match self.move_devices() {
+        self.yields.end();
+        let stall = match self.move_devices(MOST_TURNS) {
             Moved::Woke => return,
             Moved::Stuck(why) => Stall::Device(why),
             Moved::NotAwaited => {
@@ -325,9 +370,28 @@ impl Hand for Run {
                 Stall::Blocked
             }
         };
+        self.end_inside(stall);
+    }
+
+    fn polls_again(&self) {
+        if self.yields.count()
+            && let Some(stall) = self.move_between()
+        {
+            self.end_inside(stall);
+        }
+    }
+}
+
+impl Run {
+    /// Gets the thread out of `block_on`: by a panic. Where it panics already, that would end the process:
+    /// then a device that somebody waits for fails instead, and tells them.
+    fn end_inside(&self, stall: Stall) {
+        let device = matches!(stall, Stall::Device(_));
         self.end(stall);
         self.chooser.ended();
-        // The one way out of `block_on`.
+        if device && thread::panicking() && self.chooser.gives_up() {
+            return;
+        }
         panic!("{OUT_OF_BLOCK_ON}");
     }
 }

@@ -10,9 +10,12 @@ use super::failure::Cause;
 use super::panics;
 use crate::builder::DeviceBuilder;
 use crate::device::Device;
+use crate::driver::DriverError;
 use crate::error::Result;
 use crate::random::SplitMix64;
-use crate::sim::{Schedule, SimMachine, SimOptions, SimSpan, Simulator, Stuck, WaitsFor};
+use crate::sim::{
+    Schedule, SimMachine, SimOptions, SimSpan, Simulator, Stuck, Violation, WaitsFor,
+};
 use crate::task::{Chooser, Ended, OUT_OF_BLOCK_ON, Stall, run};
 
 /// A program on so many devices, its type forgotten. It yields the error that it returned.
@@ -145,7 +148,11 @@ fn wrongs(devices: &[Device], sim: &Simulator, causes: &mut Vec<Cause>) {
     if !races.is_empty() {
         causes.push(Cause::Raced(races));
     }
-    let violations = sim.violations();
+    let mut violations = sim.violations();
+    if matches!(causes[..], [Cause::Stuck(_), ..]) {
+        // It was ended for that, so that a drop which waits for it ends.
+        violations.retain(|violation| !matches!(violation, Violation::Stuck { .. }));
+    }
     if !violations.is_empty() {
         causes.push(Cause::Misused(violations));
     }
@@ -181,6 +188,12 @@ fn describe(stall: &Stall, heard: &[String]) -> String {
                  waits for another one, or for what never comes (a message, a lock). If it waits for another \
                  thread (`spawn_blocking`) that takes longer, say how long: `Explore::patience`"
             )
+        }
+        Stall::Yielding => {
+            "tasks run again and again and nothing comes of it: each yields until another one has done \
+             something, or wakes itself, and none waits for a device. If it is another thread that \
+             takes longer, say how long: `Explore::patience`"
+                .to_owned()
         }
         Stall::Blocked => {
             "block_on waits for what only another task can do, and no other task can \
@@ -239,6 +252,18 @@ impl Chooser for Choices {
     /// The devices move in the calls that ask for an end.
     fn stuck(&self) -> Option<String> {
         self.0.sim.stuck().map(|stuck| stuck.to_string())
+    }
+
+    fn gives_up(&self) -> bool {
+        let sim = &self.0.sim;
+        if sim.give_up().is_some() {
+            return true;
+        }
+        let work = !sim.has_failed();
+        if work {
+            sim.fail(DriverError::LAUNCH_TIMEOUT);
+        }
+        work
     }
 
     fn ended(&self) {

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -269,6 +270,80 @@ fn block_on_in_the_way_of_the_task_it_waits_for_ends_the_run() {
     let patience = Explore::new().seeds([3]).patience(Duration::from_millis(50));
     let cause = soon(|| patience.find(async |_| drop(block_on(spawn(async {})))));
     assert!(matches!(&cause, Cause::Stuck(why) if why.contains("block_on")), "{cause}");
+}
+
+#[test]
+fn tasks_that_yield_until_a_device_is_done_see_it_done() {
+    explore(0..5, async |device: Device| -> Result<()> {
+        let done = Arc::new(AtomicBool::new(false));
+        let task = spawn({
+            let (device, done) = (device.clone(), done.clone());
+            async move {
+                let mut x = device.zeros::<u32>(64)?;
+                for _ in 0..5 {
+                    increment(&mut x)?.await?;
+                }
+                done.store(true, SeqCst);
+                Result::<()>::Ok(())
+            }
+        });
+        while !done.load(SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        task.await.expect("no panic")?;
+        let mut x = device.zeros::<u32>(64)?;
+        let mut incremented = increment(&mut x)?;
+        while futures::poll!(&mut incremented).is_pending() {
+            tokio::task::yield_now().await;
+        }
+        // Nor does `block_on` sleep where its future wakes itself.
+        let mut copied = Box::pin(x.to_vec());
+        let again = std::future::poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            copied.as_mut().poll(cx)
+        });
+        assert_eq!(block_on(again)?, [1; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn tasks_that_yield_for_ever_end_the_run() {
+    let impatient = || Explore::new().seeds([3]).patience(Duration::from_millis(50));
+    let yields = async || loop {
+        tokio::task::yield_now().await;
+    };
+    let cause = soon(|| impatient().find(async |_| yields().await));
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("again and again")), "{cause}");
+    let cause = soon(|| {
+        impatient().find(async |device: Device| -> Result<()> {
+            let gate = Gate::new(&device)?;
+            let held = gate.hold(&device.stream())?;
+            drop(spawn(held));
+            yields().await
+        })
+    });
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("gate")), "{cause}");
+}
+
+#[test]
+fn waiting_for_a_stuck_device_in_a_drop_while_unwinding_ends() {
+    struct Flush(Device);
+    impl Drop for Flush {
+        fn drop(&mut self) {
+            let flushed = block_on(self.0.current_stream().synchronize());
+            assert!(matches!(flushed, Err(headwater::Error::DeviceLost(_))));
+        }
+    }
+    let cause = soon(|| {
+        Explore::new().seeds([3]).find(async |device: Device| -> Result<()> {
+            let gate = Gate::new(&device)?;
+            gate.hold(&device.current_stream())?;
+            let _flush = Flush(device.clone());
+            panic!("the first");
+        })
+    });
+    assert!(matches!(&cause, Cause::Stuck(why) if why.contains("panic: the first")), "{cause}");
 }
 
 #[test]
