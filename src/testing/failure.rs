@@ -27,7 +27,8 @@ pub enum Cause {
     Raced(Vec<Race>),
     /// The device was used in a way that no correct program does.
     Misused(Vec<Violation>),
-    /// The program has ended, and device memory is still allocated.
+    /// The program has ended, and device memory is still allocated. Not told beside other causes, nor where
+    /// a device has failed or something is held on any stream at the end, related or not.
     Leaked {
         /// So much, in units of 256.
         bytes: u64,
