@@ -362,7 +362,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// stream of this driver. The devices need not reach each other. The ranges do not overlap.
     ///
     /// On CUDA the pool of [`Driver::alloc`] is not open to other devices, so that it goes through the
-    /// host, whatever link there is: 38 GB/s between two H200s (NVLink: 393).
+    /// host, whatever link there is: 38 GB/s between two H200s (NVLink: 393). There one that is held back
+    /// by its stream holds up those of other streams between the same devices.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`]; each pointer is to memory of the device whose context is beside it.
