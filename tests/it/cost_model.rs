@@ -16,8 +16,10 @@ use crate::common::{pinned_buffer, sim, simulated, wait};
 const CHUNKS: usize = 16;
 const LEN: usize = 1 << 22;
 
-#[headwater::kernels(ptx = ".version 8.0\n.visible .entry full_size_work(
-    .param .u64 input, .param .u64 output, .param .u32 n)\n{ ret; }\n")]
+#[headwater::kernels(
+    ptx = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry full_size_work(
+    .param .u64 input, .param .u64 output, .param .u32 n)\n{ ret; }\n"
+)]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
 // SAFETY: it touches nothing.
 unsafe extern "C" {
