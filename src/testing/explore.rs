@@ -109,8 +109,9 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 ///   looked at where something else went wrong, where a device has failed, or where something is held on
 ///   any stream even then (by a gate that is forgotten, by a fault): what is freed there may be behind it.
 ///
-/// A program that cannot go on inside of `block_on` gets out of that by a panic; in a drop while it panics already, by the failure
-/// of the device that it waits for. Where it waits for no device there, the process is aborted, as by any panic in such a place.
+/// A program that cannot go on inside of `block_on` gets out of that by a panic; in a drop while it panics
+/// already, by the failure of the device that it waits for. Where it waits for no device there, the process is
+/// aborted, as by any panic in such a place.
 ///
 /// # What is reported
 ///

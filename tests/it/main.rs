@@ -12,6 +12,7 @@ mod errors;
 mod events;
 #[cfg(feature = "cuda")]
 mod exit;
+mod explore_ends;
 mod explore_report;
 mod explore_threads;
 mod faults;
