@@ -183,10 +183,10 @@ impl DeviceBuilder {
         self
     }
 
-    /// Checks every call of the driver for races, for [`Device::races`]: two operations, or an operation
-    /// and the host, that touch the same bytes with nothing to order them. It goes by what is called
-    /// and not by when things happen to run, and sees what this crate orders and what the program
-    /// orders by itself alike. Works on a simulated device and on a GPU.
+    /// Checks every call of the driver for races, for [`Device::races`]: two operations, or an
+    /// operation and the host, that touch the same bytes with nothing to order them. It goes by
+    /// what is called and not by when things happen to run, and sees what this crate orders and
+    /// what the program orders by itself alike. Works on a simulated device and on a GPU.
     ///
     /// An access by the host is a point in time to it, when a guard is given out: what is enqueued
     /// while the guard is there is kept in order by the compiler, and not looked at. Memory of the

@@ -68,8 +68,9 @@
 //!
 //! The innermost scope's on that device; else the one the task has set; else the task's own; else
 //! the thread's. (A device has 32 streams for tasks and threads: more of them than that share some,
-//! and what is on a shared stream runs in order.) So two spawned tasks overlap on the device unless what they touch conflicts, and
-//! the branches of a `join!`, being one task, do not unless each is in a [`Device::scope`].
+//! and what is on a shared stream runs in order.) So two spawned tasks overlap on the device unless
+//! what they touch conflicts, and the branches of a `join!`, being one task, do not unless each is
+//! in a [`Device::scope`].
 //!
 //! # In a service
 //!

@@ -30,10 +30,10 @@
 //! # }
 //! ```
 //!
-//! Under [`Schedule::Lazy`] an operation runs only if something needs it, under [`Schedule::Random`] in any
-//! order that streams and waits allow, by a seed: what waits too little gets wrong bytes there.
-//! A device that does not move any more says [who waits for whom](Simulator::stuck), and ends after
-//! a [while](SimOptions::stall_limit).
+//! Under [`Schedule::Lazy`] an operation runs only if something needs it, under
+//! [`Schedule::Random`] in any order that streams and waits allow, by a seed: what waits too little
+//! gets wrong bytes there. A device that does not move any more says [who waits for
+//! whom](Simulator::stuck), and ends after a [while](SimOptions::stall_limit).
 //!
 //! Times are virtual, by the [`CostModel`]: a launch costs the host 3 us, so shorter
 //! kernels never overlap in [`timeline`](Simulator::timeline). Declare what a kernel takes
@@ -42,8 +42,9 @@
 //!
 //! Several devices are opened on one [`SimMachine`].
 //!
-//! What a program makes of a driver that refuses, or of a device that fails, is slow, or never ends an
-//! operation, is tried with a [`Fault`]. A test that passed has no [`violations`](Simulator::violations).
+//! What a program makes of a driver that refuses, or of a device that fails, is slow, or never ends
+//! an operation, is tried with a [`Fault`]. A test that passed has no
+//! [`violations`](Simulator::violations).
 
 pub use crate::driver::sim::{
     CostModel, Fault, Injected, Pageable, Schedule, SimEngine, SimMachine, SimOp, SimOpKind,

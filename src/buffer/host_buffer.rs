@@ -181,12 +181,12 @@ impl<T: Pod> HostBuffer<T> {
             return Err(Error::Uninitialised { operation, argument, buffer, range });
         }
         self.tell_of_access(false);
-        // SAFETY: the block has room for `len` elements, is aligned for them (`byte_len`), and its bytes
-        // are defined; any bytes make a `T: Pod`. The last operation that wrote each of them was seen to
-        // finish (the callers' `waits`), and earlier ones came before it, by waits of the device; where
-        // a simulated device loses a wait, the simulator keeps what is left from the bytes
-        // (`Fact::HostAccess`, told above). None that writes can be enqueued while the guard borrows
-        // `self`, since that takes `&mut self`.
+        // SAFETY: the block has room for `len` elements, is aligned for them (`byte_len`), and its
+        // bytes are defined; any bytes make a `T: Pod`. The last operation that wrote each of them
+        // was seen to finish (the callers' `waits`), and earlier ones came before it, by waits of
+        // the device; where a simulated device loses a wait, the simulator keeps what is left from
+        // the bytes (`Fact::HostAccess`, told above). None that writes can be enqueued while the
+        // guard borrows `self`, since that takes `&mut self`.
         let elements = unsafe { std::slice::from_raw_parts(self.first().as_ptr(), self.len) };
         Ok(HostRef::new(elements))
     }

@@ -206,7 +206,8 @@ impl DeviceCore {
         self.watched.as_ref()
     }
 
-    /// Panics where this thread has made a race and is to panic with it. Whoever calls it holds no lock.
+    /// Panics where this thread has made a race and is to panic with it. Whoever calls it holds no
+    /// lock.
     pub(crate) fn raise_race(&self) {
         if let Some(watched) = &self.watched {
             watched.raise();

@@ -13,7 +13,8 @@ macro_rules! calls {
             /// Every call.
             pub const ALL: &[DriverCall] = &[$(DriverCall::$call,)*];
 
-            /// CUDA's name of the function, as [`DriverError::call`](crate::DriverError::call) gives it.
+            /// CUDA's name of the function, as [`DriverError::call`](crate::DriverError::call)
+            /// gives it.
             pub fn name(self) -> &'static str {
                 match self {
                     $(DriverCall::$call => $name,)*

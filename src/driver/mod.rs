@@ -361,9 +361,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// `cuMemcpyPeerAsync`: from memory of the one device to memory of the other, in the order of a
     /// stream of this driver. The devices need not reach each other. The ranges do not overlap.
     ///
-    /// On CUDA the pool of [`Driver::alloc`] is not open to other devices, so that it goes through the
-    /// host, whatever link there is: 38 GB/s between two H200s (NVLink: 393). There one that is held back
-    /// by its stream holds up those of other streams between the same devices.
+    /// On CUDA the pool of [`Driver::alloc`] is not open to other devices, so that it goes through
+    /// the host, whatever link there is: 38 GB/s between two H200s (NVLink: 393). There one that is
+    /// held back by its stream holds up those of other streams between the same devices.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`]; each pointer is to memory of the device whose context is beside it.

@@ -153,7 +153,8 @@ pub enum Step {
     Work {
         /// Which call.
         call: DriverCall,
-        /// The kernel's name; of others, a word for what they do, as [`SimOp::name`](crate::sim::SimOp::name).
+        /// The kernel's name; of others, a word for what they do, as
+        /// [`SimOp::name`](crate::sim::SimOp::name).
         name: &'static str,
         /// In whose order.
         stream: u64,

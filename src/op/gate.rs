@@ -44,10 +44,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 ///
-/// On a simulated device it is a gate of the device's: it takes no time. Whoever waits for what is behind
-/// it when nothing else can happen either is told after ten seconds
+/// On a simulated device it is a gate of the device's: it takes no time. Whoever waits for what is
+/// behind it when nothing else can happen either is told after ten seconds
 /// ([`SimOptions::stall_limit`](crate::sim::SimOptions::stall_limit)) that the device is lost, with
-/// code 702; the log and [`Simulator::violations`](crate::sim::Simulator::violations) name the gate.
+/// code 702; the log and [`Simulator::violations`](crate::sim::Simulator::violations) name the
+/// gate.
 ///
 /// On a GPU it is a kernel of one thread for each stream held, which looks at page-locked memory until
 /// the host writes there, for ten seconds at most ([`with_limit`](Gate::with_limit)), so that no test
@@ -61,8 +62,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Opens it: nothing waits for a gate that is gone.
 pub struct Gate {
     device: Device,
-    /// The first is 1 once the gate is open; the kernel makes the second 1 where it gives up. Operations
-    /// name this buffer, so that it is kept until their kernels have ended. No guard of it is made.
+    /// The first is 1 once the gate is open; the kernel makes the second 1 where it gives up.
+    /// Operations name this buffer, so that it is kept until their kernels have ended. No guard of
+    /// it is made.
     words: HostBuffer<u32>,
     /// On a simulated device.
     simulated: Option<(Simulator, u64)>,
@@ -72,8 +74,8 @@ pub struct Gate {
 impl Gate {
     /// A gate, closed.
     ///
-    /// A device's first one loads a module (`cuModuleLoadData`), which waits for running kernels: make it
-    /// before there are any.
+    /// A device's first one loads a module (`cuModuleLoadData`), which waits for running kernels:
+    /// make it before there are any.
     ///
     /// # Errors
     ///

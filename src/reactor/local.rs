@@ -29,7 +29,8 @@ struct Local {
 }
 
 /// Has the lane looked after for `waker`: by this thread if it is parked by that waker's future,
-/// else by the reactor. A thread that has a hand, which sleeps in its stead, leaves all to the reactors.
+/// else by the reactor. A thread that has a hand, which sleeps in its stead, leaves all to the
+/// reactors.
 pub(super) fn watch_here(lane: &Arc<Lane>, seq: u64, waker: &Waker) -> Result<(), Error> {
     let has_hand = hand().is_some();
     let taken = with_local(|local| match local {

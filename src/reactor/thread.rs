@@ -146,8 +146,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whoever owns `waker` turns the reactor from here on, and is woken when a thread waits that cannot know
-    /// of it. `None`: nobody does, and a thread looks after what is waited for.
+    /// Whoever owns `waker` turns the reactor from here on, and is woken when a thread waits that
+    /// cannot know of it. `None`: nobody does, and a thread looks after what is waited for.
     pub(crate) fn turned_by(&self, waker: Option<Waker>) {
         debug_assert!(self.options.by_hand || waker.is_none());
         // Taken out: the last handle of a lane is not dropped under the lock.

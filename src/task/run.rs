@@ -69,8 +69,9 @@ pub(crate) enum Stall {
 #[derive(Debug)]
 pub(crate) enum Ended<T> {
     Output(T),
-    /// It, or a task of its that [`spawn`](super::spawn) made, panicked: what with, as far as that is text.
-    /// The process's hook has told more, unless it was not called (`resume_unwind`) or is not ours any more.
+    /// It, or a task of its that [`spawn`](super::spawn) made, panicked: what with, as far as that
+    /// is text. The process's hook has told more, unless it was not called (`resume_unwind`) or is
+    /// not ours any more.
     Panicked(Vec<String>),
     Stalled(Stall),
 }
@@ -383,8 +384,8 @@ impl Hand for Run {
 }
 
 impl Run {
-    /// Gets the thread out of `block_on`: by a panic. Where it panics already, that would end the process:
-    /// then a device that somebody waits for fails instead, and tells them.
+    /// Gets the thread out of `block_on`: by a panic. Where it panics already, that would end the
+    /// process: then a device that somebody waits for fails instead, and tells them.
     fn end_inside(&self, stall: Stall) {
         let device = matches!(stall, Stall::Device(_));
         self.end(stall);

@@ -78,8 +78,8 @@ pub fn assert_no_violations(device: &Device) {
 
 /// Runs what is still to be run, then asserts that no device memory is allocated.
 ///
-/// Page-locked memory is not looked at: the device keeps what is given back, for reuse. Nor is anything of
-/// a device that was lost, which takes nothing back: that passes.
+/// Page-locked memory is not looked at: the device keeps what is given back, for reuse. Nor is
+/// anything of a device that was lost, which takes nothing back: that passes.
 ///
 /// # Panics
 ///
@@ -119,17 +119,18 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
 /// Asserts that an operation of the one name was running on the device, in virtual time, while one of
 /// the other name was. What other devices of its machine ran does not count.
 ///
-/// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d` and `fill`,
-/// as in [`SimSpan::name`]. What is still to be run is run first.
+/// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d` and
+/// `fill`, as in [`SimSpan::name`]. What is still to be run is run first.
 ///
-/// A launch costs the host 3 us of virtual time, as it does in truth, so a kernel of two microseconds has
-/// ended before the next one is launched: it never overlaps, however many streams there are. Test with
-/// the sizes of the real thing, or have every kernel take longer:
+/// A launch costs the host 3 us of virtual time, as it does in truth, so a kernel of two
+/// microseconds has ended before the next one is launched: it never overlaps, however many streams
+/// there are. Test with the sizes of the real thing, or have every kernel take longer:
 /// [`CostModel::kernel_minimum_ns`](crate::sim::CostModel::kernel_minimum_ns), by [`device_with`].
 ///
 /// # Panics
 ///
-/// None of them did, or none has run: the message lists when each was running. Or the device is not simulated.
+/// None of them did, or none has run: the message lists when each was running. Or the device is not
+/// simulated.
 #[track_caller]
 pub fn assert_overlap(device: &Device, one: &str, other: &str) {
     let (ones, others) = named(device, one, other);

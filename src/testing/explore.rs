@@ -78,40 +78,44 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 /// `#[tokio::test]`. Each run has its own device, or devices of its own machine, on one clock.
 ///
 /// The seed chooses in what order the device runs what it may, and which of the spawned tasks that
-/// can run goes first. **Tasks of `tokio::spawn` are neither reordered nor watched for panics, only those of
-/// [`headwater::spawn`](crate::spawn).** Devices that the program opens itself are on no schedule of the
-/// seed's, and are not checked.
+/// can run goes first. **Tasks of `tokio::spawn` are neither reordered nor watched for panics, only
+/// those of [`headwater::spawn`](crate::spawn).** Devices that the program opens itself are on no
+/// schedule of the seed's, and are not checked.
 ///
 /// A run is the same each time as long as the program is: random numbers of its own, the clock,
 /// `tokio::select!` and `futures::select!` without `biased`, and other threads make it differ.
-/// Other threads may use and await the device all the same. The devices move on the program's thread, though,
-/// so **it must not sleep until another thread's work on a device is done** (`JoinHandle::join`, `recv` of a channel of
-/// `std`): that hangs. Await it, or wait for it by [`block_on`](crate::block_on).
+/// Other threads may use and await the device all the same. The devices move on the program's
+/// thread, though, so **it must not sleep until another thread's work on a device is done**
+/// (`JoinHandle::join`, `recv` of a channel of `std`): that hangs. Await it, or wait for it by
+/// [`block_on`](crate::block_on).
 ///
-/// Where no task can run, the devices move until one can. While tasks of [`headwater::spawn`](crate::spawn) or the
-/// program itself run again and again (`while !done { yield_now().await }`), the devices move as well after every hundredth poll.
-/// Polls of `tokio::spawn`'s tasks are not seen: where nothing but these yields, no device moves and the run does not end.
+/// Where no task can run, the devices move until one can. While tasks of
+/// [`headwater::spawn`](crate::spawn) or the program itself run again and again (`while !done {
+/// yield_now().await }`), the devices move as well after every hundredth poll. Polls of
+/// `tokio::spawn`'s tasks are not seen: where nothing but these yields, no device moves and the run
+/// does not end.
 ///
 /// # What counts as failing
 ///
-/// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics, be it while it
-///   is dropped. What a task yields and nobody takes is the runtime's, though: a panic while *that* is dropped
-///   goes unnoticed.
-/// - Nothing can happen any more. Where somebody waits for a device that cannot go on, and no task can
-///   run, that is known at once, whatever another thread might do about it; where none waits for a device,
-///   another thread might still wake one, and gets as long as [`patience`](Explore::patience) says; so do
-///   tasks that yield again and again. A twin
-///   that does not return is waited for as long as the
-///   [stall limit](SimOptions::stall_limit) says, ten seconds unless told otherwise.
+/// - The program panics or returns an error, or a task that [`spawn`](crate::spawn) made panics, be
+///   it while it is dropped. What a task yields and nobody takes is the runtime's, though: a panic
+///   while *that* is dropped goes unnoticed.
+/// - Nothing can happen any more. Where somebody waits for a device that cannot go on, and no task
+///   can run, that is known at once, whatever another thread might do about it; where none waits
+///   for a device, another thread might still wake one, and gets as long as
+///   [`patience`](Explore::patience) says; so do tasks that yield again and again. A twin that does
+///   not return is waited for as long as the [stall limit](SimOptions::stall_limit) says, ten
+///   seconds unless told otherwise.
 /// - A [race](crate::Race): accesses that nothing orders, whichever bytes came out.
 /// - A [violation](crate::sim::Violation): memory freed too early, for one, or a twin that panics.
-/// - Device memory that is still allocated when the program has ended and all of its tasks are dropped. Not
-///   looked at where something else went wrong, where a device has failed, or where something is held on
-///   any stream even then (by a gate that is forgotten, by a fault): what is freed there may be behind it.
+/// - Device memory that is still allocated when the program has ended and all of its tasks are
+///   dropped. Not looked at where something else went wrong, where a device has failed, or where
+///   something is held on any stream even then (by a gate that is forgotten, by a fault): what is
+///   freed there may be behind it.
 ///
-/// A program that cannot go on inside of `block_on` gets out of that by a panic; in a drop while it panics
-/// already, by the failure of the device that it waits for. Where it waits for no device there, the process is
-/// aborted, as by any panic in such a place.
+/// A program that cannot go on inside of `block_on` gets out of that by a panic; in a drop while it
+/// panics already, by the failure of the device that it waits for. Where it waits for no device
+/// there, the process is aborted, as by any panic in such a place.
 ///
 /// # What is reported
 ///
@@ -172,8 +176,8 @@ impl Explore {
         }
     }
 
-    /// Runs a program that uses several devices of one machine: `run_on(async |[a, b]| …)`. They share the
-    /// clock and the schedule, and one check for races sees them all.
+    /// Runs a program that uses several devices of one machine: `run_on(async |[a, b]| …)`. They
+    /// share the clock and the schedule, and one check for races sees them all.
     ///
     /// # Panics
     ///

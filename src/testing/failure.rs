@@ -17,9 +17,10 @@ pub enum Cause {
     NotRun(String),
     /// The program returned an error.
     Returned(String),
-    /// The program, or a task that [`spawn`](crate::spawn) made, panicked: what each panic until then said
-    /// and where, caught ones too, in the order in which they came. Of one that the process's panic hook was
-    /// not called for (`resume_unwind`) or does not tell us (another one was set), what it was made with.
+    /// The program, or a task that [`spawn`](crate::spawn) made, panicked: what each panic until
+    /// then said and where, caught ones too, in the order in which they came. Of one that the
+    /// process's panic hook was not called for (`resume_unwind`) or does not tell us (another one
+    /// was set), what it was made with.
     Panicked(Vec<String>),
     /// Nothing could happen any more: who waits for whom.
     Stuck(String),
@@ -27,8 +28,8 @@ pub enum Cause {
     Raced(Vec<Race>),
     /// The device was used in a way that no correct program does.
     Misused(Vec<Violation>),
-    /// The program has ended, and device memory is still allocated. Not told beside other causes, nor where
-    /// a device has failed or something is held on any stream at the end, related or not.
+    /// The program has ended, and device memory is still allocated. Not told beside other causes,
+    /// nor where a device has failed or something is held on any stream at the end, related or not.
     Leaked {
         /// So much, in units of 256.
         bytes: u64,
@@ -92,8 +93,9 @@ impl Failure {
         &self.causes
     }
 
-    /// How many choices have to differ from the tame order, in which everything runs as it was enqueued,
-    /// for the program to fail in the same way: as few as were found. 0: it fails in that order as well.
+    /// How many choices have to differ from the tame order, in which everything runs as it was
+    /// enqueued, for the program to fail in the same way: as few as were found. 0: it fails in that
+    /// order as well.
     pub fn deviations(&self) -> u32 {
         self.least.device.saturating_add(self.least.host)
     }

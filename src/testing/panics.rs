@@ -1,7 +1,7 @@
 //! What panics of this thread say while a program is run.
 //!
-//! A panic's place is told to the process's hook only. Ours is put in front of whatever hook there is, once,
-//! and does nothing on threads that do not listen.
+//! A panic's place is told to the process's hook only. Ours is put in front of whatever hook there
+//! is, once, and does nothing on threads that do not listen.
 
 use std::cell::RefCell;
 use std::panic::{PanicHookInfo, set_hook, take_hook};
@@ -17,7 +17,8 @@ struct Listening {
     quietly: bool,
 }
 
-/// Runs `f`, and returns what each panic said meanwhile, caught or not. `quietly`: nobody else hears it.
+/// Runs `f`, and returns what each panic said meanwhile, caught or not. `quietly`: nobody else
+/// hears it.
 pub(super) fn listen<R>(quietly: bool, f: impl FnOnce() -> R) -> (R, Vec<String>) {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {

@@ -164,8 +164,8 @@ fn wrongs(devices: &[Device], sim: &Simulator, causes: &mut Vec<Cause>) {
     {
         causes.push(Cause::Stuck(stuck.to_string()));
     }
-    // Where something went wrong before, what it left behind says nothing; a device that has failed, noticed
-    // or not, or is stuck, takes nothing back.
+    // Where something went wrong before, what it left behind says nothing; a device that has
+    // failed, noticed or not, or is stuck, takes nothing back.
     let bytes = sim.live_device_bytes();
     let lost = |device: &Device| device.core().reactor().check().is_err();
     let works = !sim.has_failed() && !devices.iter().any(lost);

@@ -22,7 +22,8 @@ struct Touch {
     writes: bool,
 }
 
-/// The memory that has an address now: the latest that had it, which the driver orders after those before.
+/// The memory that has an address now: the latest that had it, which the driver orders after those
+/// before.
 fn whole(memory: &[(usize, Range<u64>)], address: u64) -> &(usize, Range<u64>) {
     memory.iter().rev().find(|(_, whole)| whole.contains(&address)).unwrap()
 }

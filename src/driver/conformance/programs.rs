@@ -1,8 +1,8 @@
 //! Random programs of raw calls, with no library above the seam: whether there is a race is a matter of
 //! what was called, so the verdict is the same without anything that decides to wait.
 //!
-//! The programs wait by chance, some for nearly all that they need and some for little. What watches the
-//! calls is held against the definition (`definition`).
+//! The programs wait by chance, some for nearly all that they need and some for little. What
+//! watches the calls is held against the definition (`definition`).
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 use std::ops::Range;

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::report::{RaceAccess, RacedMemory};
 
-/// Of the freed ranges that are not handed out again, the latest so many are remembered, and at times
-/// twice as many. A device that hands its addresses out again has as many as it had live blocks at once.
+/// Of the freed ranges that are not handed out again, the latest so many are remembered, and at
+/// times twice as many. A device that hands its addresses out again has as many as it had live
+/// blocks at once.
 const FREES_KEPT: u64 = 32_768;
 
 /// What was freed, whatever became of it since: using it is wrong on every run.

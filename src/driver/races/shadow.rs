@@ -80,7 +80,8 @@ impl Shadow {
         let first = self.pieces.range(..=range.start).next_back().map_or(range.start, |p| *p.0);
         for (&start, piece) in self.pieces.range(first..range.end) {
             let both = start.max(range.start)..piece.end.min(range.end);
-            // A writer that is not ordered says it all: readers since came after it, or are its own races.
+            // A writer that is not ordered says it all: readers since came after it, or are its own
+            // races.
             let since = piece.since.iter().filter(|access| writes || access.writes);
             for access in piece.write.iter().chain(since) {
                 if !before.has(access)

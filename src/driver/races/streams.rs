@@ -147,8 +147,8 @@ impl Streams {
         Access { stream: index, number, nth, name, rows: Rows::one(0..0), writes: false }
     }
 
-    /// The operation was refused: the next one is the `nth` of its stream, if none came meanwhile. It is
-    /// another one by its number all the same, since a recording may name this one.
+    /// The operation was refused: the next one is the `nth` of its stream, if none came meanwhile.
+    /// It is another one by its number all the same, since a recording may name this one.
     pub(super) fn withdraw(&mut self, access: &Access) {
         let stream = self.at_mut(access.stream);
         if (stream.number, stream.nth) == (access.number, access.nth) {

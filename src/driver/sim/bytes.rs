@@ -296,8 +296,8 @@ pub(super) fn download(
     let Some(to) = dst.destination() else {
         return Ok(());
     };
-    // SAFETY: as in `upload`: the host does not touch the destination meanwhile, by `State::host_has` or
-    // by the contract of `Driver::copy_d2h`.
+    // SAFETY: as in `upload`: the host does not touch the destination meanwhile, by
+    // `State::host_has` or by the contract of `Driver::copy_d2h`.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), dst.len().min(src.len)) };
     Ok(())
 }

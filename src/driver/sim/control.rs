@@ -22,9 +22,10 @@ use super::violation::Violation;
 ///
 /// Methods that say that they *block* wait for the device's executor thread, not for virtual time.
 /// Called by a twin, which runs on that thread, they return at once without having done anything.
-/// They wait for no operation longer than [`SimOptions::stall_limit`](super::SimOptions::stall_limit), or
-/// ten seconds where that is not said: if its twin has not returned by then, they return as if nothing
-/// more could run, and [`stuck`](Simulator::stuck) names it.
+/// They wait for no operation longer than
+/// [`SimOptions::stall_limit`](super::SimOptions::stall_limit), or ten seconds where that is not
+/// said: if its twin has not returned by then, they return as if nothing more could run, and
+/// [`stuck`](Simulator::stuck) names it.
 #[derive(Clone)]
 pub struct Simulator {
     pub(super) machine: Arc<Machine>,
@@ -100,18 +101,20 @@ impl Simulator {
         self.machine.changed(); // calls that wait for room let the device move themselves
     }
 
-    /// Who waits for whom, if the machine is stuck: something is pending on one of its devices, nothing
-    /// runs on any, and nothing could. A gate was not opened, an operation never ends, or under [`Schedule::Stepped`] a step
-    /// is due. Or an operation is run that has not returned within the stall limit, from when somebody first
-    /// waited for it or asked this. What nobody needs under [`Schedule::Lazy`] makes no device stuck: it is if something is
-    /// needed and nothing of that can run.
+    /// Who waits for whom, if the machine is stuck: something is pending on one of its devices,
+    /// nothing runs on any, and nothing could. A gate was not opened, an operation never ends, or
+    /// under [`Schedule::Stepped`] a step is due. Or an operation is run that has not returned
+    /// within the stall limit, from when somebody first waited for it or asked this. What nobody
+    /// needs under [`Schedule::Lazy`] makes no device stuck: it is if something is needed and
+    /// nothing of that can run.
     pub fn stuck(&self) -> Option<Stuck> {
         self.machine.lock().stuck()
     }
 
-    /// Ends the devices that hold something if the machine is [`stuck`](Simulator::stuck), with a sticky error 702
-    /// ([`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT)), so that whoever waits for it is told.
-    /// The report is returned and kept among the [`violations`](Simulator::violations).
+    /// Ends the devices that hold something if the machine is [`stuck`](Simulator::stuck), with a
+    /// sticky error 702 ([`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT)), so that whoever
+    /// waits for it is told. The report is returned and kept among the
+    /// [`violations`](Simulator::violations).
     ///
     /// By itself the device does so after [`SimOptions::stall_limit`](super::SimOptions::stall_limit).
     pub fn give_up(&self) -> Option<Stuck> {
@@ -136,8 +139,8 @@ impl Simulator {
         self.machine.changed();
     }
 
-    /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands. Or until
-    /// the stall limit is over for an operation that does not return.
+    /// Blocks until the device is idle: nothing runs, and nothing would as the schedule stands. Or
+    /// until the stall limit is over for an operation that does not return.
     pub fn settle(&self) {
         if !self.machine.on_executor() {
             drop(self.machine.wait_within_limit(self.machine.lock(), State::settled));
@@ -146,10 +149,10 @@ impl Simulator {
 
     /// Operations that have run, in the order in which they ran: the last 65,536.
     ///
-    /// The times of what one task enqueues before it awaits are the same on every run. Between tasks
-    /// they depend on when the host's threads enqueued and saw an end, so whether spans of two tasks
-    /// overlap is a matter of luck under [`Schedule::Eager`]. Under [`Schedule::Stepped`] enqueue all of
-    /// it first, wait until [`pending`](Simulator::pending) has it, and run it then.
+    /// The times of what one task enqueues before it awaits are the same on every run. Between
+    /// tasks they depend on when the host's threads enqueued and saw an end, so whether spans of
+    /// two tasks overlap is a matter of luck under [`Schedule::Eager`]. Under [`Schedule::Stepped`]
+    /// enqueue all of it first, wait until [`pending`](Simulator::pending) has it, and run it then.
     pub fn timeline(&self) -> Vec<SimSpan> {
         self.machine.lock().spans()
     }
@@ -182,8 +185,8 @@ impl Simulator {
         self.machine.lock().pinned.live()
     }
 
-    /// Streams of this device not destroyed. Like everything alive on a device that failed they stay so: no call
-    /// destroys anything there.
+    /// Streams of this device not destroyed. Like everything alive on a device that failed they
+    /// stay so: no call destroys anything there.
     pub fn live_streams(&self) -> usize {
         self.machine.lock().live_streams(&self.devices())
     }

@@ -1,4 +1,5 @@
-//! What is known of an operation when it is enqueued: what it takes of the machine, in virtual time. Pure.
+//! What is known of an operation when it is enqueued: what it takes of the machine, in virtual
+//! time. Pure.
 
 use super::compute::Kernel;
 use super::cost::CostModel;

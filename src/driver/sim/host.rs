@@ -1,8 +1,8 @@
 //! Page-locked memory that the host has to itself from some point on.
 //!
-//! The library gives it out only when it saw all that conflicts finish, or finish what a stream waited for.
-//! Where a test has such a wait lost, a copy can be left behind that it knows nothing of. Here that copy
-//! is kept from running under the host's references.
+//! The library gives it out only when it saw all that conflicts finish, or finish what a stream
+//! waited for. Where a test has such a wait lost, a copy can be left behind that it knows nothing
+//! of. Here that copy is kept from running under the host's references.
 
 use std::ops::Range;
 

@@ -189,7 +189,8 @@ impl Machine {
         let (start, limit) = (Instant::now(), state.stall_limit());
         let turn = state.turn.number;
         while state.turn.number == turn && state.is_turn_under_way() {
-            // Where nothing runs the device's thread may be dropping user code, which can block as well.
+            // Where nothing runs the device's thread may be dropping user code, which can block as
+            // well.
             let idle = limit.saturating_sub(start.elapsed());
             let left = state.run_left().unwrap_or(idle);
             if left.is_zero() {
@@ -287,8 +288,8 @@ impl Machine {
         self.changed();
     }
 
-    /// Ends what is stuck with a sticky error, and says how it was; nothing where it is not. `log`: where
-    /// nobody asked for it.
+    /// Ends what is stuck with a sticky error, and says how it was; nothing where it is not. `log`:
+    /// where nobody asked for it.
     pub(super) fn give_up(&self, mut state: MutexGuard<'_, State>, log: bool) -> Option<Stuck> {
         let stuck = state.stuck()?;
         let mut garbage = std::mem::take(&mut state.garbage);

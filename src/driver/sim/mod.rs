@@ -1,11 +1,12 @@
 //! A simulated device: the driver's contract kept without a GPU, as harshly as it allows.
 //!
-//! It is honestly asynchronous. Nothing runs on the enqueuing thread or before the call returned;
-//! a stream is a queue, an event's recording is reached when its stream comes to it, and memory is
+//! It is honestly asynchronous. Nothing runs on the enqueuing thread or before the call returned; a
+//! stream is a queue, an event's recording is reached when its stream comes to it, and memory is
 //! freed and handed out again in the order of streams. What a GPU may do, this one does: memory
 //! nobody wrote holds `0xCB`, freed addresses are reused at once, and a missing wait lets an
-//! operation run too early. Operations run one at a time, and none touches page-locked memory that the
-//! host has, so such a mistake makes wrong bytes or a reported [`Violation`], never undefined behaviour.
+//! operation run too early. Operations run one at a time, and none touches page-locked memory that
+//! the host has, so such a mistake makes wrong bytes or a reported [`Violation`], never undefined
+//! behaviour.
 //!
 //! When something runs is the [`Schedule`]'s to say. Under a schedule in lock-step the device moves
 //! only inside calls, each of which has a turn first: the same calls make the same run.

@@ -42,8 +42,8 @@ impl Hardware {
 pub enum Pageable {
     /// As CUDA usually does. A copy to the device takes the bytes as they are at the call, which
     /// costs the host the time that it takes to move them. A copy from the device has its call wait
-    /// until it is done; where nothing more runs as the schedule stands ([`Stepped`], a closed gate) the
-    /// call returns all the same, and the copy runs later.
+    /// until it is done; where nothing more runs as the schedule stands ([`Stepped`], a closed
+    /// gate) the call returns all the same, and the copy runs later.
     ///
     /// [`Stepped`]: super::Schedule::Stepped
     Staged,
@@ -140,7 +140,8 @@ impl SimOptions {
         self
     }
 
-    /// Bytes of device memory, of each device. Nominal: the host gives memory only to blocks that are touched.
+    /// Bytes of device memory, of each device. Nominal: the host gives memory only to blocks that
+    /// are touched.
     pub fn total_memory(mut self, bytes: u64) -> Self {
         self.total_memory = bytes;
         self
@@ -184,9 +185,11 @@ impl SimOptions {
     /// nobody waits for ever. Ten seconds if not said; under [`Schedule::Stepped`], where a test
     /// that has not stepped yet looks the same, no limit. [`Duration::MAX`] is no limit either.
     ///
-    /// Time counts while somebody looks again and again. Looked at by event queries, and by calls that wait for room in a queue. Whoever waits is told
-    /// [`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT), that the device is lost; who waited for whom is
-    /// logged as an error (`tracing`), and kept among the [`violations`](super::Simulator::violations).
+    /// Time counts while somebody looks again and again. Looked at by event queries, and by calls
+    /// that wait for room in a queue. Whoever waits is told
+    /// [`LAUNCH_TIMEOUT`](crate::DriverError::LAUNCH_TIMEOUT), that the device is lost; who waited
+    /// for whom is logged as an error (`tracing`), and kept among the
+    /// [`violations`](super::Simulator::violations).
     ///
     /// It also bounds how long an operation is waited for that does not return, ten seconds if not said
     /// under any schedule: a call that lets the device move, under a schedule in lock-step, and the

@@ -40,9 +40,10 @@ pub enum Schedule {
     Random {
         /// Chooses the order.
         seed: u64,
-        /// So many of its choices may differ from the tame ones, which are: each call runs one,
-        /// the first in the order enqueued. A pause is one choice, however many calls it lasts. The first choices stay the same whatever the limit: the
-        /// least limit under which a test still fails shows the choice that matters.
+        /// So many of its choices may differ from the tame ones, which are: each call runs one, the
+        /// first in the order enqueued. A pause is one choice, however many calls it lasts. The
+        /// first choices stay the same whatever the limit: the least limit under which a test still
+        /// fails shows the choice that matters.
         /// [`Simulator::deviations`](super::Simulator::deviations) says how many a run made.
         deviations: u32,
     },

@@ -11,8 +11,8 @@ use super::state::State;
 /// How long a device may be stuck, unless a test steps it, and an operation be run.
 pub(super) const STALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Whoever waits looks again within a few milliseconds, on a busy machine later. What passes between two
-/// looks beyond this, nobody waited.
+/// Whoever waits looks again within a few milliseconds, on a busy machine later. What passes
+/// between two looks beyond this, nobody waited.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 
 /// For how long a device has been found stuck.

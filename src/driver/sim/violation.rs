@@ -4,7 +4,8 @@ use super::stuck::Stuck;
 use crate::driver::DevicePtr;
 
 /// Something no correct user of the device does. All but [`Violation::OverlappingCopy`],
-/// [`Violation::PinnedFreedInUse`] and [`Violation::HostAccessInFlight`] end the device with a sticky error as well.
+/// [`Violation::PinnedFreedInUse`] and [`Violation::HostAccessInFlight`] end the device with a
+/// sticky error as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -54,9 +55,9 @@ pub enum Violation {
         /// Bytes to copy.
         bytes: usize,
     },
-    /// The host was given page-locked memory that a copy was still to touch, or was touching: some wait is
-    /// missing, of a stream or of the host. A copy that had not begun moves nothing then, and one that
-    /// was being run was waited for, so that the host's references stay sound.
+    /// The host was given page-locked memory that a copy was still to touch, or was touching: some
+    /// wait is missing, of a stream or of the host. A copy that had not begun moves nothing then,
+    /// and one that was being run was waited for, so that the host's references stay sound.
     HostAccessInFlight {
         /// Of the copy, as [`SimOp::id`](super::SimOp::id).
         id: u64,
@@ -72,7 +73,8 @@ pub enum Violation {
         /// Of the kernel.
         name: &'static str,
     },
-    /// Somebody waited for a device that did not move: see [`Simulator::stuck`](super::Simulator::stuck).
+    /// Somebody waited for a device that did not move: see
+    /// [`Simulator::stuck`](super::Simulator::stuck).
     Stuck {
         /// Who waited for whom.
         report: Stuck,
