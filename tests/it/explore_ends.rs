@@ -7,41 +7,44 @@ use std::time::Duration;
 use headwater::testing::{Cause, Explore, Gate, explore};
 use headwater::{Device, Result, block_on, spawn};
 
+use crate::common::watched;
 use crate::kernels::increment;
 use crate::testing::soon;
 
 #[test]
 fn tasks_that_yield_until_a_device_is_done_see_it_done() {
-    explore(0..5, async |device: Device| -> Result<()> {
-        let done = Arc::new(AtomicBool::new(false));
-        let task = spawn({
-            let (device, done) = (device.clone(), done.clone());
-            async move {
-                let mut x = device.zeros::<u32>(64)?;
-                for _ in 0..5 {
-                    increment(&mut x)?.await?;
+    watched(|| {
+        explore(0..5, async |device: Device| -> Result<()> {
+            let done = Arc::new(AtomicBool::new(false));
+            let task = spawn({
+                let (device, done) = (device.clone(), done.clone());
+                async move {
+                    let mut x = device.zeros::<u32>(64)?;
+                    for _ in 0..5 {
+                        increment(&mut x)?.await?;
+                    }
+                    done.store(true, SeqCst);
+                    Result::<()>::Ok(())
                 }
-                done.store(true, SeqCst);
-                Result::<()>::Ok(())
+            });
+            while !done.load(SeqCst) {
+                tokio::task::yield_now().await;
             }
-        });
-        while !done.load(SeqCst) {
-            tokio::task::yield_now().await;
-        }
-        task.await.expect("no panic")?;
-        let mut x = device.zeros::<u32>(64)?;
-        let mut incremented = increment(&mut x)?;
-        while futures::poll!(&mut incremented).is_pending() {
-            tokio::task::yield_now().await;
-        }
-        // Nor does `block_on` sleep where its future wakes itself.
-        let mut copied = Box::pin(x.to_vec());
-        let again = std::future::poll_fn(|cx| {
-            cx.waker().wake_by_ref();
-            copied.as_mut().poll(cx)
-        });
-        assert_eq!(block_on(again)?, [1; 64]);
-        Ok(())
+            task.await.expect("no panic")?;
+            let mut x = device.zeros::<u32>(64)?;
+            let mut incremented = increment(&mut x)?;
+            while futures::poll!(&mut incremented).is_pending() {
+                tokio::task::yield_now().await;
+            }
+            // Nor does `block_on` sleep where its future wakes itself.
+            let mut copied = Box::pin(x.to_vec());
+            let again = std::future::poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                copied.as_mut().poll(cx)
+            });
+            assert_eq!(block_on(again)?, [1; 64]);
+            Ok(())
+        })
     });
 }
 
