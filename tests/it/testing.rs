@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater::sim::{DriverCall, Fault, SimMachine, SimOpKind, SimOptions, SimSpan};
@@ -12,7 +14,9 @@ use headwater::testing::{self, Cause, Explore, Gate, explore};
 use headwater::{Device, DriverCalls, DriverError, Result, block_on, spawn};
 use tokio::sync::oneshot;
 
-use crate::common::{any_device, elements, own_device, poll_once, sim, step_through, wait};
+use crate::common::{
+    WATCHDOG, any_device, elements, own_device, poll_once, sim, step_through, wait,
+};
 use crate::kernels::{copy_u32, delay, increment};
 
 /// What it panics with.
@@ -176,10 +180,19 @@ fn no_thread_of_the_reactor_is_started() {
     });
 }
 
-/// The one cause of the failure, which is there within a few seconds.
+/// The one cause of the failure, which is there within a few seconds: a run that hangs fails.
 pub(crate) fn soon(find: impl FnOnce() -> Option<testing::Failure>) -> Cause {
+    // What finds is not to be had on another thread, so it is the process that ends.
+    let (ended, end) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if end.recv_timeout(WATCHDOG) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("a run that was to end hangs");
+            std::process::abort();
+        }
+    });
     let start = Instant::now();
     let failure = find().expect("it fails");
+    drop(ended);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(failure.causes().len(), 1, "{failure}");
     failure.causes()[0].clone()
@@ -231,7 +244,7 @@ fn block_on_in_the_way_of_the_task_it_waits_for_ends_the_run() {
 fn another_thread_may_wake_the_program() {
     explore(0..3, async |_| {
         let answer = tokio::task::spawn_blocking(|| {
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
             42
         });
         assert_eq!(answer.await.expect("no panic"), 42);
