@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::region::Region;
 use crate::reactor::{LaneId, Ticket};
 
 /// How an operation touches bytes.
@@ -27,10 +28,10 @@ impl Mode {
     }
 }
 
-/// One access: a byte range of an allocation and a mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One access: bytes of an allocation and a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    pub(crate) range: Range<usize>,
+    pub(crate) region: Region,
     pub(crate) mode: Mode,
 }
 
@@ -149,7 +150,8 @@ impl Hazards {
     }
 
     /// The first bytes in `range` that nothing has written.
-    pub(crate) fn undefined_in(&self, range: &Range<usize>) -> Option<Range<usize>> {
+    pub(crate) fn undefined_in(&self, region: &Region) -> Option<Range<usize>> {
+        let range = &region.extent();
         if let [Span { defined: true, .. }] = self.spans[..] {
             return None;
         }
@@ -160,7 +162,7 @@ impl Hazards {
     /// Calls `each` with the operations that `access` must come after. The same one may come up
     /// more than once.
     pub(crate) fn conflicts(&self, access: &Access, mut each: impl FnMut(Ticket)) {
-        for span in self.overlapping(&access.range) {
+        for span in self.overlapping(&access.region.extent()) {
             // A reader since the last write already comes after that write, but only on its own
             // lane is the writer implied: naming it costs nothing where it is known finished.
             span.writer.iter().for_each(|t| each(*t));
@@ -181,7 +183,7 @@ impl Hazards {
         let stranger = last.filter(|last| last.lane != ticket.lane && !shared);
         self.shared |= stranger.is_some_and(|last| !is_finished(last));
         self.last = Some(ticket);
-        let indices = self.split(&access.range);
+        let indices = self.split(&access.region.extent());
         let replaces_all = access.mode.writes() && indices == (0..self.spans.len());
         if self.is_private_to(ticket.lane) || replaces_all {
             self.lanes = Lanes::One(ticket.lane);
@@ -298,11 +300,11 @@ mod tests {
     }
 
     fn read(range: Range<usize>) -> Access {
-        Access { range, mode: Mode::Read }
+        Access { region: Region::of_bytes(range), mode: Mode::Read }
     }
 
     fn overwrite(range: Range<usize>) -> Access {
-        Access { range, mode: Mode::Overwrite }
+        Access { region: Region::of_bytes(range), mode: Mode::Overwrite }
     }
 
     /// Notes, where nothing else is known to be finished.
@@ -322,7 +324,7 @@ mod tests {
     fn the_allocation_is_the_first_write_and_defines_nothing() {
         let hazards = Hazards::new(100, Some(t(0, 1)));
         assert_eq!(conflicts(&hazards, &overwrite(0..100)), [t(0, 1)]);
-        assert_eq!(hazards.undefined_in(&(10..20)), Some(10..20));
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(10..20)), Some(10..20));
     }
 
     #[test]
@@ -373,8 +375,8 @@ mod tests {
         note(&mut hazards, &overwrite(0..50), t(0, 1));
         assert_eq!(conflicts(&hazards, &overwrite(50..100)), []);
         assert_eq!(conflicts(&hazards, &read(49..51)), [t(0, 1)]);
-        assert_eq!(hazards.undefined_in(&(0..100)), Some(50..100));
-        assert_eq!(hazards.undefined_in(&(0..50)), None);
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(0..100)), Some(50..100));
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(0..50)), None);
     }
 
     #[test]
@@ -382,7 +384,7 @@ mod tests {
         let mut hazards = Hazards::new(8, Some(t(0, 1)));
         let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
         hazards.undo(replaced);
-        assert_eq!(hazards.undefined_in(&(0..8)), Some(0..8));
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), Some(0..8));
         assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
     }
 
@@ -392,10 +394,10 @@ mod tests {
         note(&mut hazards, &overwrite(0..8), t(0, 1));
         let refused = note(&mut hazards, &overwrite(0..4), t(1, 1));
         hazards.undefine(refused);
-        assert_eq!(hazards.undefined_in(&(0..8)), Some(0..4));
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), Some(0..4));
         assert_eq!(conflicts(&hazards, &overwrite(0..4)), [t(1, 1)]);
         note(&mut hazards, &overwrite(0..4), t(2, 1));
-        assert_eq!(hazards.undefined_in(&(0..8)), None);
+        assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), None);
     }
 
     /// Everything a later access could ask.

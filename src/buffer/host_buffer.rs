@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use super::guards::{HostMut, HostRef, Read, Write};
 use super::hazard::{Access, Mode};
 use super::pod::byte_len;
+use super::region::Region;
 use super::tracked::{Memory, Tracked};
 use crate::device::{Device, DeviceCore, PinnedBlock};
 use crate::driver::Fact;
@@ -175,7 +176,7 @@ impl<T: Pod> HostBuffer<T> {
 
     /// The elements, once no operation writes them.
     pub(super) fn readable(&self) -> Result<HostRef<'_, T>> {
-        if let Some(range) = self.tracked.lock().undefined_in(&(0..self.bytes())) {
+        if let Some(range) = self.tracked.lock().undefined_in(&Region::of_bytes(0..self.bytes())) {
             let (operation, argument) = ("reading on the host", "self");
             let buffer = self.tracked.describe();
             return Err(Error::Uninitialised { operation, argument, buffer, range });
@@ -195,7 +196,7 @@ impl<T: Pod> HostBuffer<T> {
     pub(super) fn writable(&mut self) -> HostMut<'_, T> {
         self.tell_of_access(true);
         let mut hazards = self.tracked.lock();
-        if hazards.undefined_in(&(0..self.bytes())).is_some() {
+        if hazards.undefined_in(&Region::of_bytes(0..self.bytes())).is_some() {
             // SAFETY: the block has room for as many bytes, and nothing else touches them, as
             // below. They may be anything, also another buffer's: the user is not to see those.
             unsafe { std::ptr::write_bytes(self.first().as_ptr().cast::<u8>(), 0, self.bytes()) };
@@ -225,7 +226,7 @@ impl<T: Pod> HostBuffer<T> {
     }
 
     pub(crate) fn access(&self, mode: Mode) -> Access {
-        Access { range: 0..self.bytes(), mode }
+        Access { region: Region::of_bytes(0..self.bytes()), mode }
     }
 
     pub(crate) fn ptr(&self) -> NonNull<u8> {

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use super::allocation::Allocation;
 use super::device_buffer::DeviceBuffer;
 use super::hazard::{Access, Mode};
+use super::region::Region;
 use super::tracked::Tracked;
 use crate::device::DeviceCore;
 use crate::driver::DevicePtr;
@@ -54,7 +55,7 @@ macro_rules! view {
             /// The memory, if there are any bytes, and how it is touched.
             pub(crate) fn access(&self, mode: Mode) -> (Option<&'a Tracked>, Access) {
                 let tracked = self.place.allocation.map(Allocation::tracked);
-                (tracked, Access { range: 0..self.bytes(), mode })
+                (tracked, Access { region: Region::of_bytes(0..self.bytes()), mode })
             }
         }
 

@@ -159,12 +159,66 @@ pub struct DeviceInfo {
     pub driver_version: u32,
 }
 
-/// One byte range of device memory that an operation reads or writes.
+/// Device memory that an operation reads or writes: `rows` rows of `row` bytes, `pitch` bytes from
+/// row to row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemAccess {
     pub(crate) ptr: DevicePtr,
-    pub(crate) bytes: usize,
+    pub(crate) row: usize,
+    pub(crate) rows: usize,
+    /// Not used when `rows` is 1.
+    pub(crate) pitch: usize,
     pub(crate) writes: bool,
+}
+
+impl MemAccess {
+    /// In one piece.
+    pub(crate) fn of_bytes(ptr: DevicePtr, bytes: usize, writes: bool) -> Self {
+        MemAccess { ptr, row: bytes, rows: 1, pitch: bytes, writes }
+    }
+
+    /// Bytes in all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.row * self.rows
+    }
+
+    /// Bytes from the first to the last, what lies between the rows with it.
+    pub(crate) fn extent(&self) -> usize {
+        match self.bytes() {
+            0 => 0,
+            _ => (self.rows - 1) * self.pitch + self.row,
+        }
+    }
+
+    /// As the log and the race checker have it.
+    pub(crate) fn touched(&self) -> Touched {
+        Touched::in_rows(self.ptr.0, (self.row, self.rows, self.pitch), self.writes)
+    }
+}
+
+/// One side of a [`CopyRows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopySide {
+    pub(crate) memory: CopyMemory,
+    /// Bytes from the start of a row to that of the next; not used when there is one row.
+    pub(crate) pitch: usize,
+}
+
+/// Where the first row of one side of a copy begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyMemory {
+    Device(DevicePtr),
+    /// Page-locked: what [`Driver::host_alloc`] gives.
+    Host(NonNull<u8>),
+}
+
+/// A copy of `rows` rows of `row` bytes each (`cuMemcpy2DAsync`). At least one side is the device's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyRows {
+    pub(crate) dst: CopySide,
+    pub(crate) src: CopySide,
+    pub(crate) row: usize,
+    pub(crate) rows: usize,
 }
 
 /// Device memory as a twin sees it while it runs: on the simulated device, nowhere else.
@@ -355,6 +409,16 @@ pub(crate) trait Driver: Send + Sync + 'static {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;
+    /// `cuMemcpy2DAsync`. Rows of one side do not overlap, and the two sides have no byte in common. A
+    /// pitch is at least a row, and less than 2 GiB (`INVALID_VALUE`).
+    ///
+    /// # Safety
+    /// As [`Driver::copy_h2d`], for the bytes of the rows.
+    #[expect(dead_code, reason = "columns and tiles are not offered yet")]
+    unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
+        let _ = (copy, stream);
+        Err(DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE))
+    }
     /// This device's context, for [`Driver::copy_peer`] by any driver of the same kind.
     #[allow(dead_code, reason = "copies between devices are not offered yet")]
     fn context(&self) -> ContextHandle;

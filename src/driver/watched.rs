@@ -16,7 +16,7 @@ use super::step::{Step, Touched};
 use super::witness::{Watch, Witness};
 use super::{
     ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverResult, EventHandle, Fact,
-    Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    Fill, FunctionHandle, Launch, MemAccess, ModuleHandle, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -374,7 +374,7 @@ impl Driver for Watched {
         one(&self.counters.launches);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.launch(launch, stream) };
-        let touched = launch.accesses.iter().map(|a| Touched::new(a.ptr.0, a.bytes, a.writes));
+        let touched = launch.accesses.iter().map(MemAccess::touched);
         let what = (DriverCall::Launch, launch.name, launch.function.raw());
         self.work(&made, what, stream, touched);
         made

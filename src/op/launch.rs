@@ -133,8 +133,9 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     }
     let (grid, block) = geometry.checked(kernel.name(), call.shared_bytes, core.driver().info())?;
     let access = |argument: &Argument<'_>| {
-        let Access { range, mode } = &argument.operand.access;
-        MemAccess { ptr: argument.ptr, bytes: range.len(), writes: mode.writes() }
+        let Access { region, mode } = argument.operand.access;
+        let (row, rows, pitch) = (region.row(), region.rows(), region.pitch());
+        MemAccess { ptr: argument.ptr, row, rows, pitch, writes: mode.writes() }
     };
     let accesses: SmallVec<[MemAccess; 4]> = touched().map(access).collect();
     let launch = Launch {

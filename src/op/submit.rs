@@ -204,7 +204,7 @@ impl<'a> Records<'a> {
             if operand.access.mode == Mode::Overwrite {
                 continue;
             }
-            if let Some(range) = hazards.undefined_in(&operand.access.range) {
+            if let Some(range) = hazards.undefined_in(&operand.access.region) {
                 let buffer = tracked.describe();
                 let (operation, argument) = (op.name(), operand.argument);
                 return Err(Error::Uninitialised { operation, argument, buffer, range });

@@ -79,7 +79,7 @@ struct Kernel<'a> {
 }
 
 fn words(ptr: DevicePtr, n: u32, writes: bool) -> MemAccess {
-    MemAccess { ptr, bytes: n as usize * 4, writes }
+    MemAccess::of_bytes(ptr, n as usize * 4, writes)
 }
 
 impl Subject {

@@ -58,7 +58,7 @@ impl Facts {
     }
 
     pub(super) fn of_launch(launch: &Launch<'_>, cost: &CostModel, hardware: &Hardware) -> Self {
-        let touched = launch.accesses.iter().map(|access| access.bytes as u64);
+        let touched = launch.accesses.iter().map(|access| access.bytes() as u64);
         let bytes = touched.fold(0, u64::saturating_add);
         let (blocks, threads_each) = (product(launch.grid), product(launch.block));
         let kernel = Kernel {

@@ -144,10 +144,10 @@ impl Work {
                 Err(failure) => Err((failure, Work::Nothing)),
             },
             Work::Kernel { accesses, job } => {
-                let touched = accesses.iter().filter(|access| access.bytes > 0);
+                let touched = accesses.iter().filter(|access| access.bytes() > 0);
                 let ranges = conflict(name, &accesses).map_or(Ok(()), |v| Err(Failure::illegal(v)));
                 let ranges = ranges.and_then(|()| {
-                    touched.map(|a| Ok((a.ptr, a.bytes, find(a.ptr, a.bytes)?))).collect()
+                    touched.map(|a| Ok((a.ptr, a.extent(), find(a.ptr, a.extent())?))).collect()
                 });
                 match ranges {
                     Ok(ranges) => Ok(Prepared::Kernel { ranges, job }),
@@ -162,8 +162,8 @@ impl Work {
 /// and `&` slices of them, so it must not run.
 fn conflict(name: &'static str, accesses: &[MemAccess]) -> Option<Violation> {
     let overlap = |a: &MemAccess, b: &MemAccess| {
-        let end = |access: &MemAccess| access.ptr.0.saturating_add(access.bytes as u64);
-        a.bytes > 0 && b.bytes > 0 && a.ptr.0 < end(b) && b.ptr.0 < end(a)
+        let end = |access: &MemAccess| access.ptr.0.saturating_add(access.extent() as u64);
+        a.bytes() > 0 && b.bytes() > 0 && a.ptr.0 < end(b) && b.ptr.0 < end(a)
     };
     accesses.iter().enumerate().find_map(|(i, a)| {
         let b = accesses[i + 1..].iter().find(|b| (a.writes || b.writes) && overlap(a, b))?;

@@ -48,7 +48,7 @@ fn a_twin_sees_the_memory_its_launch_declared_and_no_other() {
     let s = b.stream();
     let (x, y) = (b.alloc(8, &s), b.alloc(8, &s));
     b.fill(x, 5, 8, &s);
-    let reads = [MemAccess { ptr: x, bytes: 8, writes: false }];
+    let reads = [MemAccess::of_bytes(x, 8, false)];
     let twin = move || -> TwinJob {
         Box::new(move |memory| {
             let at = memory.resolve(DevicePtr(x.0 + 2), 6).unwrap();
@@ -70,7 +70,7 @@ fn a_launch_whose_write_overlaps_another_access_does_not_run() {
     let b = eager();
     let s = b.stream();
     let x = b.alloc(8, &s);
-    let access = |offset, writes| MemAccess { ptr: DevicePtr(x.0 + offset), bytes: 4, writes };
+    let access = |offset, writes| MemAccess::of_bytes(DevicePtr(x.0 + offset), 4, writes);
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
     let twin = move || -> TwinJob {
