@@ -4,13 +4,11 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError, Fact};
 use crate::error::{Error, Result};
-use crate::reactor::{Held, Lane, Need, OpKey, Operation, Recording, Ticket};
+use crate::reactor::{Clock, Held, Lane, LaneId, OpKey, Operation, Recording};
 
 const ALLOCATE: OpKey = OpKey::of(&Operation::control("allocating device memory"));
 const FREE: OpKey = OpKey::of(&Operation::control("freeing device memory"));
@@ -65,16 +63,13 @@ impl Allocation {
         &self.tracked
     }
 
-    /// The lanes on which it may still be in use, each with the last ticket there.
-    fn unfinished_users(&self) -> SmallVec<[Ticket; 4]> {
-        let mut users = SmallVec::<[Ticket; 4]>::new();
-        self.tracked.lock().users(|user| {
-            match users.iter_mut().find(|known| known.lane == user.lane) {
-                Some(known) => known.seq = known.seq.max(user.seq),
-                None => users.push(user),
-            }
+    /// The operations, the last of each lane, that may still be using it.
+    fn unfinished_users(&self) -> Clock {
+        let mut users = Clock::default();
+        self.tracked.lock().users(|user| users.add(user));
+        users.retain(|user| {
+            self.core.lane(user.lane).is_some_and(|lane| !lane.is_known_finished(user.seq))
         });
-        users.retain(|user| self.core.lane(user.lane).is_some_and(|lane| !lane.is_done(user.seq)));
         users
     }
 
@@ -82,29 +77,31 @@ impl Allocation {
     /// for all that did and carries nothing that this could hold up.
     fn free(&self) -> Result<()> {
         let users = self.unfinished_users();
-        let lane = match users.as_slice() {
-            [] => &self.home,
-            [only] => self.core.lane(only.lane).unwrap_or(&self.home),
-            _ => self.core.streams().reclaim(),
+        let lanes = |id: LaneId| self.core.lane(id);
+        let only = (users.len() == 1).then(|| users.iter().next()).flatten();
+        let lane = match only {
+            _ if users.is_empty() => &self.home,
+            Some(only) => lanes(only.lane).unwrap_or(&self.home),
+            None => self.core.streams().reclaim(),
         };
-        // Before the lane is locked: one lane's lock is held at a time.
-        for user in users.iter().filter(|user| user.lane != lane.id()) {
-            if let Some(other) = self.core.lane(user.lane) {
-                other.record_through(user.seq)?;
+        let (mut enqueue, waits) = loop {
+            let enqueue = lane.enqueue_uncounted(FREE)?;
+            match enqueue.waits(&users, lanes) {
+                Ok(waits) => break (enqueue, waits),
+                Err(unrecorded) => {
+                    // Not under this lane's lock: one lane's is held at a time.
+                    drop(enqueue);
+                    if let Some(other) = lanes(unrecorded.lane) {
+                        other.record_through(unrecorded.seq)?;
+                    }
+                }
             }
-        }
+        };
         let refused = |cause: DriverError| self.core.reactor().refused(FREE.name(), cause);
-        let mut enqueue = lane.enqueue_uncounted(FREE)?;
-        for user in &users {
-            let Some(other) = self.core.lane(user.lane) else { continue };
-            if let Need::Wait(seq, event) = enqueue.need(other, user.seq) {
-                enqueue.wait(user.lane, seq, &event).map_err(refused)?;
-            }
-        }
+        enqueue.wait(&waits, lanes).map_err(refused)?;
         // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
         // memory any more; every operation that did is finished, or before this point of `lane`,
-        // or waited for above: `record_through` saw to it that each has an event or is finished,
-        // so `need` never answers `Record`.
+        // or waited for above.
         unsafe { enqueue.driver().free(self.ptr, enqueue.stream()) }.map_err(refused)?;
         enqueue.finish(Recording::Lazy, Held::No);
         Ok(())

@@ -157,7 +157,7 @@ impl<T: Pod> HostBuffer<T> {
         let mut waits = SmallVec::new();
         self.tracked.lock().conflicts(&self.access(mode), |ticket| {
             if let Some(lane) = self.core.lane(ticket.lane)
-                && !lane.is_done(ticket.seq)
+                && !lane.is_known_finished(ticket.seq)
             {
                 waits.push(lane.completion(ticket.seq));
             }

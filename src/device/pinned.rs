@@ -158,7 +158,7 @@ impl PinnedBlock {
 impl Ticket {
     /// Whether it is known to be finished. A lane that is gone has nothing on it.
     fn is_done(&self, core: &DeviceCore) -> bool {
-        core.lane(self.lane).is_none_or(|lane| lane.is_done(self.seq))
+        core.lane(self.lane).is_none_or(|lane| lane.is_known_finished(self.seq))
     }
 }
 

@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use crate::buffer::{Access, Hazards, Memory, Mode, Note, Tracked};
 use crate::device::DeviceCore;
-use crate::driver::{Driver, DriverError, DriverResult, StreamHandle};
+use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, Enqueue, EventRef, Held, LaneId, Need, OpKey, Recording, Ticket};
+use crate::reactor::{Clock, Completion, Enqueue, Held, LaneId, OpKey, Recording, Ticket, Waits};
 use crate::sync::MutexGuard;
 
 /// Memory that an operation touches, and how.
@@ -52,9 +52,6 @@ impl From<DriverError> for Refusal {
         Refusal::Whole(error)
     }
 }
-
-/// An event to wait for on the device, and up to where it covers its lane.
-type Wait = (LaneId, u64, EventRef);
 
 /// Enqueues one operation on the current stream of `core`: orders it after everything that
 /// `operands` conflict with, then has `call` make the driver calls.
@@ -104,7 +101,8 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
         let mut notes = SmallVec::<[(&Tracked, Note); 2]>::new();
         let recording = records.note(core, enqueue.take_ticket(), &mut notes);
         drop(records);
-        let enqueued = issue(&mut enqueue, &waits)
+        let enqueued = enqueue
+            .wait(&waits, |id| core.lane(id))
             .map_err(Refusal::Whole)
             .and_then(|()| call(enqueue.driver(), enqueue.stream()));
         let refusal = match enqueued {
@@ -152,10 +150,6 @@ fn check_device<'a, O: AsRef<Operand<'a>>>(
         }
     }
     Ok(())
-}
-
-fn issue(enqueue: &mut Enqueue<'_>, waits: &[Wait]) -> DriverResult<()> {
-    waits.iter().try_for_each(|(lane, seq, event)| enqueue.wait(*lane, *seq, event))
 }
 
 /// The operands' records, all locked.
@@ -218,34 +212,20 @@ impl<'a> Records<'a> {
         &self,
         core: &DeviceCore,
         enqueue: &Enqueue<'_>,
-    ) -> std::result::Result<SmallVec<[Wait; 4]>, Ticket> {
-        let mut waits = SmallVec::<[Wait; 4]>::new();
-        if self.locked.iter().all(|hazards| hazards.is_private_to(enqueue.lane())) {
-            return Ok(waits);
+    ) -> std::result::Result<Waits, Ticket> {
+        let own = enqueue.lane();
+        if self.locked.iter().all(|hazards| hazards.is_private_to(own)) {
+            return Ok(Waits::default());
         }
-        let mut unrecorded = None;
+        let mut after = Clock::default();
         for (OperandRecord { operand, .. }, hazards) in self.each() {
             hazards.conflicts(&operand.access, |ticket| {
-                if ticket.lane == enqueue.lane() {
-                    return;
-                }
-                let Some(other) = core.lane(ticket.lane) else { return };
-                let known = waits.iter_mut().find(|wait| wait.0 == ticket.lane);
-                if known.as_ref().is_some_and(|wait| wait.1 >= ticket.seq) {
-                    return;
-                }
-                match enqueue.need(other, ticket.seq) {
-                    Need::Nothing => {}
-                    Need::Record => unrecorded = Some(ticket),
-                    Need::Wait(seq, event) => match known {
-                        // One wait a lane: the later event covers the earlier.
-                        Some(wait) => *wait = (ticket.lane, seq, event),
-                        None => waits.push((ticket.lane, seq, event)),
-                    },
+                if ticket.lane != own {
+                    after.add(ticket);
                 }
             });
         }
-        unrecorded.map_or(Ok(waits), Err)
+        enqueue.waits(&after, |id: LaneId| core.lane(id))
     }
 
     /// Notes every access by `ticket`: from here on others order themselves after it.
@@ -255,8 +235,9 @@ impl<'a> Records<'a> {
         ticket: Ticket,
         notes: &mut SmallVec<[(&'a Tracked, Note); 2]>,
     ) -> Recording {
-        let is_finished =
-            |other: Ticket| core.lane(other.lane).is_none_or(|lane| lane.is_done(other.seq));
+        let is_finished = |other: Ticket| {
+            core.lane(other.lane).is_none_or(|lane| lane.is_known_finished(other.seq))
+        };
         let mut recording = Recording::Lazy;
         for OperandRecord { operand, tracked, record } in &self.operands {
             let hazards = &mut self.locked[*record];

@@ -64,13 +64,21 @@ impl Operation {
 pub(super) struct Progress {
     /// Every ticket up to here is known to be finished. Never above `recorded` of the lane.
     pub(super) done: AtomicU64,
+    /// Every ticket up to here came before something that was seen to finish, maybe on another lane.
+    /// Nobody is woken for it.
+    pub(super) implied: AtomicU64,
     /// What the operations are called. Written under `submit` of the lane only.
     pub(super) names: Names,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Progress { done: AtomicU64::new(0), names: Names::new() }
+        Progress { done: AtomicU64::new(0), implied: AtomicU64::new(0), names: Names::new() }
+    }
+
+    /// Whether ticket `seq` is known to be finished, by a look at its lane or at what came after it.
+    pub(super) fn is_known_finished(&self, seq: u64) -> bool {
+        self.done.load(Acquire) >= seq || self.implied.load(Acquire) >= seq
     }
 
     /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued

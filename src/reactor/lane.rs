@@ -7,11 +7,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::backoff::{Estimate, next_look};
-use super::event_pool::EventRef;
 use super::frontier::Frontier;
 use super::in_flight::Progress;
 use super::refusals::Refusals;
-use super::submit::Submit;
+use super::submit::{Point, Submit};
 use super::thread::Reactor;
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
@@ -87,7 +86,7 @@ pub(crate) struct Lane {
     /// over driver calls, none of which blocks.
     pub(super) submit: Mutex<Submit>,
     /// Leaf lock.
-    pub(super) frontier: Mutex<Frontier<EventRef>>,
+    pub(super) frontier: Mutex<Frontier<Point>>,
     /// Leaf lock.
     waiters: Mutex<Waiters>,
     /// Taken by the one thread that may take recordings out of `frontier`.
@@ -160,9 +159,15 @@ impl Lane {
         self.submitted.load(Acquire)
     }
 
-    /// Whether ticket `seq` is known to be finished. Asks nobody.
-    pub(crate) fn is_done(&self, seq: u64) -> bool {
+    /// Whether ticket `seq` was seen to finish, by a look at this lane. Asks nobody.
+    pub(super) fn is_done(&self, seq: u64) -> bool {
         self.progress.done.load(Acquire) >= seq
+    }
+
+    /// Whether ticket `seq` is known to be finished: it was seen to, or something that came after
+    /// it was, maybe on another lane. Asks nobody. True is an acquire of what it wrote.
+    pub(crate) fn is_known_finished(&self, seq: u64) -> bool {
+        self.progress.is_known_finished(seq)
     }
 
     /// Operations not known to be finished that take a place in the driver's queue.
@@ -286,7 +291,7 @@ impl Lane {
         &self,
         submit: &mut Submit,
         timed: bool,
-    ) -> DriverResult<EventRef> {
+    ) -> DriverResult<Point> {
         let seq = self.submitted.load(Relaxed);
         let event = self.reactor.events().take(timed)?;
         if let Err(error) = self.driver().event_record(event.handle(), &self.stream) {
@@ -294,10 +299,11 @@ impl Lane {
             return Err(error);
         }
         self.records.over();
-        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
+        let point = Point { event, clock: submit.clock.clone() };
+        self.frontier.lock().push(seq, point.clone(), submit.last_key, Instant::now());
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;
-        Ok(event)
+        Ok(point)
     }
 
     /// Adds or renews a waiter. The caller looks at `done` once more afterwards.

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::event_pool::EventRef;
 use super::frontier::Gallop;
 use super::lane::Lane;
+use super::submit::Point;
 use super::waiters::{Wakers, wake_all};
 
 impl Lane {
@@ -59,21 +60,21 @@ impl Lane {
 
     fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
-        let Some((index, mut reached, event)) = covering else { return Wakers::new() };
-        while !self.query(&event) {
+        let Some((index, mut reached, point)) = covering else { return Wakers::new() };
+        while !self.query(&point.event) {
             if !again() {
                 self.frontier.lock().pending(Instant::now());
                 return Wakers::new();
             }
         }
-        drop(event);
+        drop(point);
         // At once: whoever meets a failure from here on knows that so much is finished.
         self.progress.done.fetch_max(reached, AcqRel);
         // Recordings are taken out in this turn only, so an index stays what it is.
         let mut gallop = Gallop::new(index, self.frontier.lock().len());
         while let Some(next) = gallop.next() {
-            let Some((next, at, event)) = self.frontier.lock().at(next) else { break };
-            let finished = self.query(&event);
+            let Some((next, at, point)) = self.frontier.lock().at(next) else { break };
+            let finished = self.query(&point.event);
             if finished {
                 reached = at;
                 self.progress.done.fetch_max(reached, AcqRel);
@@ -88,10 +89,17 @@ impl Lane {
         // `done` says so already: whoever finds no recording, or registers as a waiter, sees that it
         // is done.
         let mut finished = SmallVec::<[EventRef; 16]>::new();
-        let each = |event| finished.push(event);
+        let mut newest = None;
+        let each = |Point { event, clock }| {
+            finished.push(event);
+            newest = Some(clock);
+        };
         self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
         for event in finished {
             self.reactor.events().give_back(event);
+        }
+        if let Some(clock) = newest {
+            self.reactor.finished_before(&clock);
         }
         self.take_waiters(reached)
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::*;
 use smallvec::SmallVec;
 
 use super::Ticket;
+use super::clock::Clock;
 use super::event_pool::EventRef;
 use super::in_flight::{Operation, Runs};
 use super::lane::{Lane, LaneId, has_room};
@@ -65,8 +66,10 @@ pub(crate) struct Submit {
     /// Driver calls enqueued since the last record.
     pub(super) unrecorded: u64,
     pub(super) last_key: u32,
-    /// Tickets of other lanes that this stream already waits for: all up to the number.
-    waited: SmallVec<[(LaneId, u64); 8]>,
+    /// What comes before all that is enqueued from here on, by the waits that were made: directly,
+    /// and by what the streams waited for had waited for before. Shared with the points recorded
+    /// since it changed.
+    pub(super) clock: Arc<Clock>,
     /// Tickets not known to be finished that do not count against the driver's queue, ascending.
     uncounted: VecDeque<u64>,
 }
@@ -94,15 +97,26 @@ impl Drop for AfterUnlock<'_> {
     }
 }
 
-/// What ordering an operation after another one takes.
-#[derive(Debug)]
-pub(crate) enum Need {
-    /// It is so already.
-    Nothing,
-    /// A wait for this event, which covers the other lane up to the number.
-    Wait(u64, EventRef),
-    /// No event covers it yet.
-    Record,
+/// A place in a lane that an event was recorded at.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) event: EventRef,
+    /// What comes before it on other lanes.
+    pub(super) clock: Arc<Clock>,
+}
+
+/// The waits that order an operation after others: none is implied by the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// Each with the last operation before it.
+    points: SmallVec<[(Ticket, Point); 4]>,
+}
+
+impl Waits {
+    /// For a point after `ticket`.
+    pub(crate) fn of(ticket: Ticket, point: &Point) -> Self {
+        Waits { points: SmallVec::from_iter([(ticket, point.clone())]) }
+    }
 }
 
 impl Lane {
@@ -136,15 +150,15 @@ impl Lane {
     pub(crate) fn record_event(
         self: &Arc<Self>,
         timed: bool,
-    ) -> Result<(u64, Option<EventRef>), Error> {
+    ) -> Result<(u64, Option<Point>), Error> {
         const RECORD: OpKey = OpKey::of(&Operation::control("recording an event"));
         if timed {
             let mut enqueue = self.enqueue(RECORD, 1)?;
             let seq = enqueue.take_ticket().seq;
             enqueue.submit.record_before_next = false;
-            let event = self.record_event_locked(&mut enqueue.submit, true);
-            return match event {
-                Ok(event) => Ok((seq, Some(event))),
+            let point = self.record_event_locked(&mut enqueue.submit, true);
+            return match point {
+                Ok(point) => Ok((seq, Some(point))),
                 Err(error) => {
                     enqueue.withdraw();
                     Err(self.reactor.refused(RECORD.name(), error))
@@ -156,7 +170,7 @@ impl Lane {
         self.record_through(seq)?;
         let covering = self.frontier.lock().covering(seq);
         // None: seen to finish since.
-        Ok(covering.map_or((seq, None), |(_, at, event)| (at, Some(event))))
+        Ok(covering.map_or((seq, None), |(_, at, point)| (at, Some(point))))
     }
 
     /// Looks how far the stream is, where there is no room or much is in flight as far as is known:
@@ -256,29 +270,75 @@ impl<'l> Enqueue<'l> {
         self.lane.0.id()
     }
 
-    /// What it takes to run after ticket `seq` of lane `other`.
-    pub(crate) fn need(&self, other: &Lane, seq: u64) -> Need {
-        if other.id() == self.lane.0.id() || other.is_done(seq) || self.waits_for(other.id(), seq) {
-            return Need::Nothing;
+    /// The fewest waits after which the operation comes after all of `after`; `Err` names an
+    /// operation that has no event yet. `lanes` finds a lane by its name.
+    ///
+    /// Nothing needs saying of what is on this lane, is known to be finished, or comes before this
+    /// lane's waits. Of the rest, each lane's earliest event after the operation is waited for,
+    /// unless another of these events comes after it.
+    pub(crate) fn waits<'a>(
+        &self,
+        after: &Clock,
+        lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
+    ) -> Result<Waits, Ticket> {
+        let mut found = SmallVec::<[(Ticket, Ticket, Point); 4]>::new();
+        for ticket in after.iter() {
+            if ticket.lane == self.lane() || self.submit.clock.covers(ticket) {
+                continue;
+            }
+            let Some(other) = lanes(ticket.lane) else { continue };
+            if other.is_known_finished(ticket.seq) {
+                continue;
+            }
+            let covering = other.frontier.lock().covering(ticket.seq);
+            match covering {
+                Some((_, at, point)) => found.push((ticket, other.ticket(at), point)),
+                // Taken out because it was seen to finish, which is known before it is taken out.
+                None if other.is_done(ticket.seq) => {}
+                None => return Err(ticket),
+            }
         }
-        let covering = other.frontier.lock().covering(seq);
-        match covering {
-            Some((_, at, event)) => Need::Wait(at, event),
-            // Taken out because it was seen to finish, which is known before it is taken out.
-            None if other.is_done(seq) => Need::Nothing,
-            None => Need::Record,
+        if found.len() > 1 {
+            // What comes before any of them. Two cannot each come before the other: an event is
+            // waited for only once it is recorded.
+            let mut implied = Clock::default();
+            found.iter().for_each(|(.., point)| implied.join(&point.clock));
+            found.retain(|(ticket, ..)| !implied.covers(*ticket));
         }
+        Ok(Waits { points: found.into_iter().map(|(_, at, point)| (at, point)).collect() })
     }
 
-    /// Makes what follows on this stream wait for `event` of lane `other` (`cuStreamWaitEvent`).
-    pub(crate) fn wait(&mut self, other: LaneId, seq: u64, event: &EventRef) -> DriverResult<()> {
-        self.driver().stream_wait(self.stream(), event.handle())?;
-        let waited = &mut self.submit.waited;
-        match waited.iter_mut().find(|w| w.0 == other) {
-            Some(known) => known.1 = known.1.max(seq),
-            None => waited.push((other, seq)),
+    /// Has what follows on this stream wait (`cuStreamWaitEvent`). `lanes` is as in
+    /// [`Enqueue::waits`].
+    pub(crate) fn wait<'a>(
+        &mut self,
+        waits: &Waits,
+        lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
+    ) -> DriverResult<()> {
+        /// With more entries than that, a clock is looked through for those that need no saying.
+        const SWEEP_CLOCK_ABOVE: usize = 8;
+        for (_, Point { event, .. }) in &waits.points {
+            self.driver().stream_wait(self.stream(), event.handle())?;
         }
+        if waits.points.is_empty() {
+            return Ok(());
+        }
+        let own = self.lane();
+        let clock = Arc::make_mut(&mut self.submit.clock);
+        for (ticket, point) in &waits.points {
+            clock.join(&point.clock);
+            clock.add(*ticket);
+        }
+        let sweeps = clock.len() > SWEEP_CLOCK_ABOVE;
+        let is_known_finished =
+            |t: Ticket| lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq));
+        clock.retain(|t| t.lane != own && !(sweeps && is_known_finished(t)));
         Ok(())
+    }
+
+    /// Whether what comes next comes after `ticket`, by the waits that were made.
+    pub(crate) fn comes_after(&self, ticket: Ticket) -> bool {
+        self.submit.clock.covers(ticket)
     }
 
     /// The operation is on the stream. Returns its number, for its completion if that is held.
@@ -302,10 +362,6 @@ impl<'l> Enqueue<'l> {
             lane.tail_held.store(self.seq, Release);
         }
         self.seq
-    }
-
-    fn waits_for(&self, other: LaneId, seq: u64) -> bool {
-        self.submit.waited.iter().any(|w| w.0 == other && w.1 >= seq)
     }
 
     fn record_if_due(&mut self, submitted: u64) -> Result<(), Error> {

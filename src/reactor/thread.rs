@@ -1,11 +1,13 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::Ticket;
 use super::by_hand::hand;
+use super::clock::Clock;
 use super::event_pool::EventPool;
 use super::fate::{News, OpenedLane};
 use super::hook::ErrorHook;
@@ -109,6 +111,25 @@ impl Reactor {
     pub(super) fn register(&self, lane: &Arc<Lane>) {
         let (index, progress) = (lane.id().index(), lane.progress.clone());
         self.lanes.lock().push(OpenedLane { index, lane: Arc::downgrade(lane), progress });
+    }
+
+    /// Something that comes after all of `clock` was seen to finish.
+    pub(super) fn finished_before(&self, clock: &Clock) {
+        if clock.is_empty() {
+            return;
+        }
+        let lanes = self.lanes.lock();
+        for Ticket { lane, seq } in clock.iter().filter(|t| t.lane.device() == self.options.device)
+        {
+            // In the order of their numbers, but for those that were opened side by side.
+            let index = lane.index();
+            let opened = lanes.get(index).filter(|opened| opened.index == index);
+            if let Some(opened) =
+                opened.or_else(|| lanes.iter().find(|opened| opened.index == index))
+            {
+                opened.progress.implied.fetch_max(seq, AcqRel);
+            }
+        }
     }
 
     /// The streams of the lanes that there are, each with the number of its lane.

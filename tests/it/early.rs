@@ -80,3 +80,39 @@ fn later_work_does_not_delay_another_stream_that_needs_a_shared_buffer() -> Resu
         }))
     })
 }
+
+/// So many operations can be between one that nobody held a completion of, on memory not known to be
+/// shared, and the event that a first stranger waits for.
+const LATEST: usize = 15;
+
+/// How many of `later` operations, enqueued behind one that a stranger then conflicts with, have to run
+/// before the stranger can.
+fn later_operations_waited_for(later: usize) -> Result<usize> {
+    let device = stepped();
+    let sim = sim(&device);
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = device_buffer(&device, &[0u32; 64]);
+    let mut others = device_buffer(&device, &[0u32; 64]);
+    a.in_scope(|| increment(&mut x))?;
+    for _ in 0..later {
+        a.in_scope(|| increment(&mut others))?;
+    }
+    b.in_scope(|| increment(&mut x))?;
+    let stranger = last_op(sim).id;
+    let mut ran = 0;
+    while !is_runnable(sim, stranger) {
+        let next = sim.pending().into_iter().find(|op| op.runnable).expect("a's next operation");
+        assert!(sim.run(next.id).is_some());
+        ran += 1;
+    }
+    run_to_end(&device);
+    Ok(ran - 1)
+}
+
+#[test]
+fn a_stranger_waits_for_at_most_15_later_operations() -> Result<()> {
+    let waited = (0..40).map(later_operations_waited_for).collect::<Result<Vec<_>>>()?;
+    assert_eq!(waited.iter().max(), Some(&LATEST), "{waited:?}");
+    assert_eq!(waited[..4], [0, 1, 2, 3], "what is there already");
+    Ok(())
+}

@@ -20,6 +20,7 @@ mod faults;
 mod foreign_context;
 mod gpu;
 mod host_memory;
+mod implied;
 mod kernels;
 mod layers;
 mod lost;
