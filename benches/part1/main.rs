@@ -12,9 +12,14 @@ mod counts;
 mod cpu;
 mod launches;
 mod overlap;
-mod raw;
-mod report;
 mod waits;
+
+#[path = "../common/raw.rs"]
+mod raw;
+#[path = "../common/report.rs"]
+mod report;
+#[path = "../common/steps.rs"]
+mod steps;
 
 #[path = "../../tests/it/kernels.rs"]
 mod kernels;
@@ -27,7 +32,7 @@ use std::time::{Duration, Instant};
 use headwater::Device;
 
 use raw::Raw;
-use report::Report;
+use steps::{Args, Step, run_steps};
 
 type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -127,35 +132,17 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Answer<()> {
-    let (mut json, mut dry) = (None, false);
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match &*arg {
-            "--json" => json = Some(args.next().ok_or("--json takes the name of a file")?),
-            "--dry-run" => dry = true,
-            "--bench" => {} // cargo says so to every benchmark
-            _ => return Err(format!("{arg}? part1 [--json FILE] | part1 --dry-run").into()),
-        }
-    }
-    if dry && json.is_some() {
-        return Err("a dry run has no figures to write".into());
-    }
+    let args = Args::parse("part1")?;
+    let dry = args.dry;
     let plan = if dry { DRY } else { FULL };
-    let open = |counting: bool| {
-        let builder = Device::builder().count_driver_calls(counting);
-        if dry { builder.simulated().open() } else { builder.open() }
-    };
-    let device = open(false).map_err(|error| format!("needs an NVIDIA GPU: {error}"))?;
-    if device.info().simulated && !dry {
-        return Err("a simulated device has no figures: needs an NVIDIA GPU, or --dry-run".into());
-    }
-    println!("device: {}{}", device.info().name, if dry { ", dry run" } else { "" });
-    let mut report = Report::new(json.as_deref())?;
+    let open = |counting: bool| args.open(Device::builder().count_driver_calls(counting));
+    let device = open(false)?;
+    let mut report = args.report(&device)?;
     let raw = if dry { None } else { Some(Arc::new(Raw::new(device.info().ordinal)?)) };
 
     let timed = Bench { device, raw, plan };
     let mut failed = Vec::new();
-    let steps: [(&str, Step); 4] = [
+    let steps: [(&str, Step<Bench>); 4] = [
         ("launch and await", launches::awaited),
         ("enqueue", launches::enqueued),
         ("overlap", overlap::overlap),
@@ -165,22 +152,9 @@ fn run() -> Answer<()> {
     // Times are taken where nobody counts, counts on a device of their own.
     drop(timed);
     let counted = Bench { device: open(true)?, raw: None, plan };
-    let steps: [(&str, Step); 2] = [("count", counts::counted), ("idle", waits::idle)];
+    let steps: [(&str, Step<Bench>); 2] = [("count", counts::counted), ("idle", waits::idle)];
     run_steps(&counted, &steps, &mut report, &mut failed);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
-}
-
-type Step = fn(&Bench, &mut Report) -> Answer<()>;
-
-/// A step that fails does not keep the others from running.
-fn run_steps(bench: &Bench, steps: &[(&str, Step)], report: &mut Report, failed: &mut Vec<String>) {
-    for (name, step) in steps {
-        let start = Instant::now();
-        if let Err(why) = step(bench, report) {
-            failed.push(format!("{name}: {why}"));
-        }
-        println!("  ({name}: {:.1} s)", start.elapsed().as_secs_f64());
-    }
 }
 
 fn micros(since: Instant) -> f64 {

@@ -6,7 +6,7 @@ pub(crate) mod pipeline;
 
 #[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
-// SAFETY: `empty` touches nothing, the one thread of `delay` touches the n elements of its slice,
+// SAFETY: `empty` and `empty_stencil` touch nothing, the one thread of `delay` touches the n elements of its slice,
 // and in the others thread i < n touches element i of each slice only. n is the length of each
 // slice: where there are several, equal lengths are required. `add` and `copy_u32` have a thread
 // for every element of what they fill, and write it without having read it. Every bit pattern is
@@ -17,6 +17,19 @@ unsafe extern "C" {
     #[args(a, b, b.len() as u32)]
     #[twin(empty_on_host)]
     pub(crate) safe fn empty(a: &[f32], b: &mut [f32]);
+
+    /// Returns at once and touches nothing; takes what a task of a stencil grid takes.
+    #[launch(items = next.len(), block = 256, nanoseconds = 1_500)]
+    #[args(cell, up, down, left, right, next, next.len() as u32)]
+    #[twin(empty_stencil_on_host)]
+    pub(crate) safe fn empty_stencil(
+        cell: &[f32],
+        up: &[f32],
+        down: &[f32],
+        left: &[f32],
+        right: &[f32],
+        next: &mut [f32],
+    );
 
     /// Keeps one thread of the device busy for `nanoseconds`, then adds 1 to every element.
     #[launch(grid = 1, block = 1, nanoseconds = nanoseconds)]
@@ -78,7 +91,17 @@ unsafe extern "C" {
     pub(crate) safe fn out_of_bounds(x: &mut [u32]);
 }
 
-pub(crate) fn empty_on_host(_: &[f32], _: &mut [f32]) {}
+pub(crate) fn empty_stencil_on_host(
+    _: &[f32],
+    _: &[f32],
+    _: &[f32],
+    _: &[f32],
+    _: &[f32],
+    _: &mut [f32],
+) {
+}
+
+fn empty_on_host(_: &[f32], _: &mut [f32]) {}
 
 pub(crate) fn delay_on_host(witness: &mut [u32], _nanoseconds: u64) {
     increment_on_host(witness);

@@ -27,7 +27,7 @@ unsafe impl Send for Raw {}
 // SAFETY: as above; nothing in here changes.
 unsafe impl Sync for Raw {}
 
-/// Makes a call; its name and code if it fails.
+/// Makes a call; its name and code if it fails. What it names is to outlive it.
 macro_rules! call {
     ($call:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: pointers are to locals or fields that outlive the call; handles were made by the
@@ -38,6 +38,9 @@ macro_rules! call {
         }
     };
 }
+
+#[allow(unused_imports, reason = "whoever includes this file makes calls of its own, or none")]
+pub(crate) use call;
 
 impl Raw {
     /// On the primary context of device `ordinal`.
@@ -126,7 +129,7 @@ pub(crate) struct Current(PhantomData<*mut ()>);
 impl Drop for Current {
     fn drop(&mut self) {
         if let Err(why) = call!(cuCtxSetCurrent(null_mut())) {
-            eprintln!("part1: {why}");
+            eprintln!("{why}");
         }
     }
 }
