@@ -13,8 +13,8 @@ use super::lane::LaneId;
 /// finished comes before everything and needs none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// Ascending, one a lane.
-    last: SmallVec<[Ticket; 4]>,
+    /// Ascending by lane, one of each.
+    last: SmallVec<[Ticket; 12]>,
 }
 
 impl Clock {
@@ -46,7 +46,23 @@ impl Clock {
 
     /// What comes before `other` comes before, too.
     pub(crate) fn join(&mut self, other: &Clock) {
-        other.iter().for_each(|ticket| self.add(ticket));
+        let mut at = 0;
+        for ticket in &other.last {
+            while self.last.get(at).is_some_and(|own| own.lane < ticket.lane) {
+                at += 1;
+            }
+            match self.last.get_mut(at) {
+                Some(own) if own.lane == ticket.lane => own.seq = own.seq.max(ticket.seq),
+                _ => self.last.insert(at, *ticket),
+            }
+        }
+    }
+
+    /// Says nothing of `lane` any more.
+    pub(crate) fn remove(&mut self, lane: LaneId) {
+        if let Ok(at) = self.find(lane) {
+            self.last.remove(at);
+        }
     }
 
     /// Drops what needs no saying.

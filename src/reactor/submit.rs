@@ -70,6 +70,8 @@ pub(crate) struct Submit {
     /// and by what the streams waited for had waited for before. Shared with the points recorded
     /// since it changed.
     pub(super) clock: Arc<Clock>,
+    /// With more entries than that it is to be looked through for what is known to be finished.
+    clock_swept: usize,
     /// Tickets not known to be finished that do not count against the driver's queue, ascending.
     uncounted: VecDeque<u64>,
 }
@@ -108,14 +110,37 @@ pub(crate) struct Point {
 /// The waits that order an operation after others: none is implied by the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Each with the last operation before it.
-    points: SmallVec<[(Ticket, Point); 4]>,
+    found: SmallVec<[Wait; 4]>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// What is to come before.
+    wanted: Ticket,
+    /// The last operation before the point.
+    at: Ticket,
+    point: Point,
 }
 
 impl Waits {
     /// For a point after `ticket`.
     pub(crate) fn of(ticket: Ticket, point: &Point) -> Self {
-        Waits { points: SmallVec::from_iter([(ticket, point.clone())]) }
+        let wait = Wait { wanted: ticket, at: ticket, point: point.clone() };
+        Waits { found: SmallVec::from_iter([wait]) }
+    }
+
+    /// Drops what another one implies. Two cannot imply each other: an event is waited for only once
+    /// it is recorded.
+    fn reduce(&mut self) {
+        let mut at = 0;
+        while at < self.found.len() {
+            let wanted = self.found[at].wanted;
+            if self.found.iter().any(|other| other.point.clock.covers(wanted)) {
+                self.found.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
     }
 }
 
@@ -281,7 +306,7 @@ impl<'l> Enqueue<'l> {
         after: &Clock,
         lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
     ) -> Result<Waits, Ticket> {
-        let mut found = SmallVec::<[(Ticket, Ticket, Point); 4]>::new();
+        let mut waits = Waits::default();
         for ticket in after.iter() {
             if ticket.lane == self.lane() || self.submit.clock.covers(ticket) {
                 continue;
@@ -292,20 +317,16 @@ impl<'l> Enqueue<'l> {
             }
             let covering = other.frontier.lock().covering(ticket.seq);
             match covering {
-                Some((_, at, point)) => found.push((ticket, other.ticket(at), point)),
+                Some((_, at, point)) => {
+                    waits.found.push(Wait { wanted: ticket, at: other.ticket(at), point });
+                }
                 // Taken out because it was seen to finish, which is known before it is taken out.
                 None if other.is_done(ticket.seq) => {}
                 None => return Err(ticket),
             }
         }
-        if found.len() > 1 {
-            // What comes before any of them. Two cannot each come before the other: an event is
-            // waited for only once it is recorded.
-            let mut implied = Clock::default();
-            found.iter().for_each(|(.., point)| implied.join(&point.clock));
-            found.retain(|(ticket, ..)| !implied.covers(*ticket));
-        }
-        Ok(Waits { points: found.into_iter().map(|(_, at, point)| (at, point)).collect() })
+        waits.reduce();
+        Ok(waits)
     }
 
     /// Has what follows on this stream wait (`cuStreamWaitEvent`). `lanes` is as in
@@ -315,24 +336,26 @@ impl<'l> Enqueue<'l> {
         waits: &Waits,
         lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
     ) -> DriverResult<()> {
-        /// With more entries than that, a clock is looked through for those that need no saying.
-        const SWEEP_CLOCK_ABOVE: usize = 8;
-        for (_, Point { event, .. }) in &waits.points {
-            self.driver().stream_wait(self.stream(), event.handle())?;
+        /// A clock of fewer entries is not looked through for those that need no saying.
+        const SMALL: usize = 8;
+        for wait in &waits.found {
+            self.driver().stream_wait(self.stream(), wait.point.event.handle())?;
         }
-        if waits.points.is_empty() {
+        if waits.found.is_empty() {
             return Ok(());
         }
         let own = self.lane();
-        let clock = Arc::make_mut(&mut self.submit.clock);
-        for (ticket, point) in &waits.points {
+        let submit = &mut *self.submit;
+        let clock = Arc::make_mut(&mut submit.clock);
+        for Wait { at, point, .. } in &waits.found {
             clock.join(&point.clock);
-            clock.add(*ticket);
+            clock.add(*at);
         }
-        let sweeps = clock.len() > SWEEP_CLOCK_ABOVE;
-        let is_known_finished =
-            |t: Ticket| lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq));
-        clock.retain(|t| t.lane != own && !(sweeps && is_known_finished(t)));
+        clock.remove(own);
+        if clock.len() > submit.clock_swept.max(SMALL) {
+            clock.retain(|t| !lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq)));
+            submit.clock_swept = 2 * clock.len();
+        }
         Ok(())
     }
 
