@@ -67,7 +67,7 @@ impl Allocation {
     fn unfinished_users(&self) -> Clock {
         let mut users = Clock::default();
         self.tracked.lock().users(|user| users.add(user));
-        users.retain(|user| {
+        users.retain(self.core.number(), |user| {
             self.core.lane(user.lane).is_some_and(|lane| !lane.is_known_finished(user.seq))
         });
         users
@@ -78,7 +78,7 @@ impl Allocation {
     fn free(&self) -> Result<()> {
         let users = self.unfinished_users();
         let lanes = |id: LaneId| self.core.lane(id);
-        let only = (users.len() == 1).then(|| users.iter().next()).flatten();
+        let only = (users.len() == 1).then(|| users.iter(self.core.number()).next()).flatten();
         let lane = match only {
             _ if users.is_empty() => &self.home,
             Some(only) => lanes(only.lane).unwrap_or(&self.home),

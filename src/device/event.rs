@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::reactor::{Completion, Lane, OpKey, Operation, Point, Waits};
+use crate::reactor::{Completion, EventRef, Lane, OpKey, Operation, Waits};
 
 /// A point in a stream, recorded: awaitable, and other streams can wait for it.
 ///
@@ -15,7 +15,7 @@ use crate::reactor::{Completion, Lane, OpKey, Operation, Point, Waits};
 #[derive(Clone)]
 pub struct Event {
     /// `None`: it was known to be reached when it was asked for. Before `lane`, which holds the pool.
-    point: Option<Point>,
+    event: Option<EventRef>,
     lane: Arc<Lane>,
     /// The last operation before it.
     seq: u64,
@@ -36,8 +36,8 @@ pub enum Elapsed {
 
 impl Event {
     pub(super) fn record(lane: &Arc<Lane>, timed: bool) -> Result<Event> {
-        let (seq, point) = lane.record_event(timed)?;
-        Ok(Event { lane: lane.clone(), seq, point, timed })
+        let (seq, event) = lane.record_event(timed)?;
+        Ok(Event { lane: lane.clone(), seq, event, timed })
     }
 
     pub(super) fn wait_on(&self, lane: &Arc<Lane>) -> Result<()> {
@@ -46,7 +46,7 @@ impl Event {
             let (of, on) = (self.lane.id().device(), lane.id().device());
             return Err(Error::WrongDevice { operation: WAIT.name(), argument: "event", of, on });
         }
-        let Some(point) = &self.point else { return Ok(()) };
+        let Some(event) = &self.event else { return Ok(()) };
         if lane.id() == self.lane.id() || self.lane.is_known_finished(self.seq) {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl Event {
         }
         // Not looked through for lanes that have finished: the next operation's waits do that.
         enqueue
-            .wait(&Waits::of(ticket, point), |_| None)
+            .wait(&Waits::of(ticket, event), |_| None)
             .map_err(|error| lane.reactor().refused(WAIT.name(), error))
     }
 
@@ -84,7 +84,7 @@ impl Event {
         if !self.is_finished()? || !earlier.is_finished()? {
             return Ok(Elapsed::NotReached);
         }
-        let (Some(start), Some(end)) = (&earlier.point, &self.point) else {
+        let (Some(start), Some(end)) = (&earlier.event, &self.event) else {
             return Ok(Elapsed::NotTimed);
         };
         let name = "measuring time";
@@ -92,7 +92,7 @@ impl Event {
             let (of, on) = (earlier.lane.id().device(), self.lane.id().device());
             return Err(Error::WrongDevice { operation: name, argument: "earlier", of, on });
         }
-        match self.lane.driver().event_elapsed(start.event.handle(), end.event.handle()) {
+        match self.lane.driver().event_elapsed(start.handle(), end.handle()) {
             Ok(time) => Ok(Elapsed::Time(time)),
             Err(cause) => {
                 let error = self.lane.reactor().refused(name, cause);

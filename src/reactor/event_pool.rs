@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::clock::Clock;
 use crate::driver::{Driver, DriverError, DriverResult, EventHandle};
 use crate::sync::Mutex;
 
@@ -14,6 +15,8 @@ pub(crate) type EventRef = Arc<PooledEvent>;
 pub(crate) struct PooledEvent {
     handle: EventHandle,
     timed: bool,
+    /// What comes before its recording on other lanes.
+    clock: Clock,
     shelves: Arc<Shelves>,
 }
 
@@ -21,6 +24,11 @@ impl PooledEvent {
     /// The driver's event.
     pub(crate) fn handle(&self) -> &EventHandle {
         &self.handle
+    }
+
+    /// What comes before its recording on other lanes.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 }
 
@@ -67,14 +75,20 @@ impl EventPool {
     /// Makes `count` more.
     pub(super) fn fill(&self, count: usize) -> DriverResult<()> {
         for _ in 0..count {
-            self.give_back(self.wrap(self.driver.event_create(false)?, false));
+            let event = self.wrap(self.driver.event_create(false)?, false, &Clock::default());
+            self.give_back([event]);
         }
         Ok(())
     }
 
-    /// An event that nobody refers to; made where the pool has none.
-    pub(super) fn take(&self, timed: bool) -> DriverResult<EventRef> {
-        if !timed && let Some(event) = self.ready.lock().pop() {
+    /// An event that nobody refers to, to be recorded after all of `clock`; made where the pool has
+    /// none.
+    pub(super) fn take(&self, timed: bool, clock: &Clock) -> DriverResult<EventRef> {
+        if !timed
+            && let Some(mut event) = self.ready.lock().pop()
+            && let Some(own) = Arc::get_mut(&mut event)
+        {
+            own.clock.set(clock);
             return Ok(event);
         }
         let spare = self.shelves.of(timed).lock().pop();
@@ -82,14 +96,17 @@ impl EventPool {
             Some(handle) => handle,
             None => self.driver.event_create(timed)?,
         };
-        Ok(self.wrap(handle, timed))
+        Ok(self.wrap(handle, timed, clock))
     }
 
-    /// Takes back a reference; the event is ready again if it was the last one.
-    pub(super) fn give_back(&self, mut event: EventRef) {
-        // Two droppers that both see another both fall through to `PooledEvent::drop`.
-        if Arc::get_mut(&mut event).is_some_and(|event| !event.timed) {
-            self.ready.lock().push(event);
+    /// Takes back references; an event is ready again if it was the last one.
+    pub(super) fn give_back(&self, events: impl IntoIterator<Item = EventRef>) {
+        let mut ready = self.ready.lock();
+        for mut event in events {
+            // Two droppers that both see another both fall through to `PooledEvent::drop`.
+            if Arc::get_mut(&mut event).is_some_and(|event| !event.timed) {
+                ready.push(event);
+            }
         }
     }
 
@@ -110,7 +127,8 @@ impl EventPool {
         }
     }
 
-    fn wrap(&self, handle: EventHandle, timed: bool) -> EventRef {
-        Arc::new(PooledEvent { handle, timed, shelves: self.shelves.clone() })
+    fn wrap(&self, handle: EventHandle, timed: bool, clock: &Clock) -> EventRef {
+        let (clock, shelves) = (clock.clone(), self.shelves.clone());
+        Arc::new(PooledEvent { handle, timed, clock, shelves })
     }
 }

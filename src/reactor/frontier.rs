@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::backoff::{Estimate, Estimates};
 
 /// One event recorded in the stream.
@@ -62,25 +64,19 @@ impl<E: Clone> Frontier<E> {
         self.recorded.get(index).map(|r| (index, r.seq, r.event.clone()))
     }
 
-    /// Takes out every recording up to `seq`, now known to be finished. `now` is when that was
+    /// Takes out every recording up to `seq`, now known to be finished: their events. `now` is when that was
     /// seen; where someone was waiting, and so looking, it teaches how long the newest took.
-    pub(super) fn finish(
-        &mut self,
-        seq: u64,
-        now: Instant,
-        waited_for: bool,
-        mut each: impl FnMut(E),
-    ) {
+    pub(super) fn finish(&mut self, seq: u64, now: Instant, waited_for: bool) -> SmallVec<[E; 16]> {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
-        let Some(newest) = count.checked_sub(1) else { return };
+        let Some(newest) = count.checked_sub(1) else { return SmallVec::new() };
         if waited_for && let Some(began) = self.began() {
             let running = self.last_pending.unwrap_or(began).saturating_duration_since(began);
             let finished = now.saturating_duration_since(began);
             self.estimates.learn(self.recorded[newest].key, running.min(finished), finished);
         }
-        self.recorded.drain(..count).for_each(|recorded| each(recorded.event));
         self.last_finish = Some(now);
         self.last_pending = None;
+        self.recorded.drain(..count).map(|recorded| recorded.event).collect()
     }
 
     /// A look found the recording it asked for pending.
@@ -203,9 +199,7 @@ mod tests {
         assert_eq!(frontier.covering(1).map(|c| c.1), Some(3));
         assert_eq!(frontier.covering(4).map(|c| (c.0, c.1)), Some((1, 5)));
         assert_eq!(frontier.covering(10).map(|c| c.1), None);
-        let mut out = Vec::new();
-        frontier.finish(5, now, false, |e| out.push(e));
-        assert_eq!(out, [30, 50, 50]);
+        assert_eq!(frontier.finish(5, now, false)[..], [30, 50, 50]);
         assert_eq!(frontier.len(), 1);
     }
 }

@@ -7,10 +7,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::backoff::{Estimate, next_look};
+use super::event_pool::EventRef;
 use super::frontier::Frontier;
 use super::in_flight::Progress;
 use super::refusals::Refusals;
-use super::submit::{Point, Submit};
+use super::submit::Submit;
 use super::thread::Reactor;
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
@@ -23,7 +24,7 @@ use crate::sync::Mutex;
 pub(crate) struct LaneId(pub(crate) u64);
 
 impl LaneId {
-    const INDEX_BITS: u32 = 16;
+    pub(super) const INDEX_BITS: u32 = 16;
 
     pub(crate) fn new(device: u32, index: u16) -> Self {
         LaneId((u64::from(device) << Self::INDEX_BITS) | u64::from(index))
@@ -86,7 +87,7 @@ pub(crate) struct Lane {
     /// over driver calls, none of which blocks.
     pub(super) submit: Mutex<Submit>,
     /// Leaf lock.
-    pub(super) frontier: Mutex<Frontier<Point>>,
+    pub(super) frontier: Mutex<Frontier<EventRef>>,
     /// Leaf lock.
     waiters: Mutex<Waiters>,
     /// Taken by the one thread that may take recordings out of `frontier`.
@@ -291,19 +292,18 @@ impl Lane {
         &self,
         submit: &mut Submit,
         timed: bool,
-    ) -> DriverResult<Point> {
+    ) -> DriverResult<EventRef> {
         let seq = self.submitted.load(Relaxed);
-        let event = self.reactor.events().take(timed)?;
+        let event = self.reactor.events().take(timed, &submit.clock)?;
         if let Err(error) = self.driver().event_record(event.handle(), &self.stream) {
-            self.reactor.events().give_back(event);
+            self.reactor.events().give_back([event]);
             return Err(error);
         }
         self.records.over();
-        let point = Point { event, clock: submit.clock.clone() };
-        self.frontier.lock().push(seq, point.clone(), submit.last_key, Instant::now());
+        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;
-        Ok(point)
+        Ok(event)
     }
 
     /// Adds or renews a waiter. The caller looks at `done` once more afterwards.

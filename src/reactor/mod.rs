@@ -26,12 +26,13 @@ mod waiters;
 pub(crate) use by_hand::{Hand, hold};
 pub(crate) use clock::Clock;
 pub use completion::Completion;
+pub(crate) use event_pool::EventRef;
 pub(crate) use hook::ErrorHook;
 pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
-pub(crate) use submit::{Enqueue, Held, OpKey, Point, Recording, Waits};
+pub(crate) use submit::{Enqueue, Held, OpKey, Recording, Waits};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
 
 /// The name of an operation: the `seq`-th of its lane, counted from 1.

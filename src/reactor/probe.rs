@@ -3,12 +3,9 @@
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use super::event_pool::EventRef;
 use super::frontier::Gallop;
 use super::lane::Lane;
-use super::submit::Point;
 use super::waiters::{Wakers, wake_all};
 
 impl Lane {
@@ -60,21 +57,21 @@ impl Lane {
 
     fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
-        let Some((index, mut reached, point)) = covering else { return Wakers::new() };
-        while !self.query(&point.event) {
+        let Some((index, mut reached, event)) = covering else { return Wakers::new() };
+        while !self.query(&event) {
             if !again() {
                 self.frontier.lock().pending(Instant::now());
                 return Wakers::new();
             }
         }
-        drop(point);
+        drop(event);
         // At once: whoever meets a failure from here on knows that so much is finished.
         self.progress.done.fetch_max(reached, AcqRel);
         // Recordings are taken out in this turn only, so an index stays what it is.
         let mut gallop = Gallop::new(index, self.frontier.lock().len());
         while let Some(next) = gallop.next() {
-            let Some((next, at, point)) = self.frontier.lock().at(next) else { break };
-            let finished = self.query(&point.event);
+            let Some((next, at, event)) = self.frontier.lock().at(next) else { break };
+            let finished = self.query(&event);
             if finished {
                 reached = at;
                 self.progress.done.fetch_max(reached, AcqRel);
@@ -88,19 +85,11 @@ impl Lane {
     fn advance(&self, reached: u64, waited_for: bool) -> Wakers {
         // `done` says so already: whoever finds no recording, or registers as a waiter, sees that it
         // is done.
-        let mut finished = SmallVec::<[EventRef; 16]>::new();
-        let mut newest = None;
-        let each = |Point { event, clock }| {
-            finished.push(event);
-            newest = Some(clock);
-        };
-        self.frontier.lock().finish(reached, Instant::now(), waited_for, each);
-        for event in finished {
-            self.reactor.events().give_back(event);
+        let finished = self.frontier.lock().finish(reached, Instant::now(), waited_for);
+        if let Some(newest) = finished.last() {
+            self.reactor.finished_before(newest.clock());
         }
-        if let Some(clock) = newest {
-            self.reactor.finished_before(&clock);
-        }
+        self.reactor.events().give_back(finished);
         self.take_waiters(reached)
     }
 

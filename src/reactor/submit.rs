@@ -67,9 +67,8 @@ pub(crate) struct Submit {
     pub(super) unrecorded: u64,
     pub(super) last_key: u32,
     /// What comes before all that is enqueued from here on, by the waits that were made: directly,
-    /// and by what the streams waited for had waited for before. Shared with the points recorded
-    /// since it changed.
-    pub(super) clock: Arc<Clock>,
+    /// and by what the streams waited for had waited for before.
+    pub(super) clock: Clock,
     /// With more entries than that it is to be looked through for what is known to be finished.
     clock_swept: usize,
     /// Tickets not known to be finished that do not count against the driver's queue, ascending.
@@ -99,14 +98,6 @@ impl Drop for AfterUnlock<'_> {
     }
 }
 
-/// A place in a lane that an event was recorded at.
-#[derive(Clone, Debug)]
-pub(crate) struct Point {
-    pub(crate) event: EventRef,
-    /// What comes before it on other lanes.
-    pub(super) clock: Arc<Clock>,
-}
-
 /// The waits that order an operation after others: none is implied by the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
@@ -117,15 +108,15 @@ pub(crate) struct Waits {
 struct Wait {
     /// What is to come before.
     wanted: Ticket,
-    /// The last operation before the point.
+    /// The last operation before the event.
     at: Ticket,
-    point: Point,
+    event: EventRef,
 }
 
 impl Waits {
-    /// For a point after `ticket`.
-    pub(crate) fn of(ticket: Ticket, point: &Point) -> Self {
-        let wait = Wait { wanted: ticket, at: ticket, point: point.clone() };
+    /// For an event after `ticket`.
+    pub(crate) fn of(ticket: Ticket, event: &EventRef) -> Self {
+        let wait = Wait { wanted: ticket, at: ticket, event: event.clone() };
         Waits { found: SmallVec::from_iter([wait]) }
     }
 
@@ -135,7 +126,7 @@ impl Waits {
         let mut at = 0;
         while at < self.found.len() {
             let wanted = self.found[at].wanted;
-            if self.found.iter().any(|other| other.point.clock.covers(wanted)) {
+            if self.found.iter().any(|other| other.event.clock().covers(wanted)) {
                 self.found.swap_remove(at);
             } else {
                 at += 1;
@@ -175,15 +166,15 @@ impl Lane {
     pub(crate) fn record_event(
         self: &Arc<Self>,
         timed: bool,
-    ) -> Result<(u64, Option<Point>), Error> {
+    ) -> Result<(u64, Option<EventRef>), Error> {
         const RECORD: OpKey = OpKey::of(&Operation::control("recording an event"));
         if timed {
             let mut enqueue = self.enqueue(RECORD, 1)?;
             let seq = enqueue.take_ticket().seq;
             enqueue.submit.record_before_next = false;
-            let point = self.record_event_locked(&mut enqueue.submit, true);
-            return match point {
-                Ok(point) => Ok((seq, Some(point))),
+            let event = self.record_event_locked(&mut enqueue.submit, true);
+            return match event {
+                Ok(event) => Ok((seq, Some(event))),
                 Err(error) => {
                     enqueue.withdraw();
                     Err(self.reactor.refused(RECORD.name(), error))
@@ -195,7 +186,7 @@ impl Lane {
         self.record_through(seq)?;
         let covering = self.frontier.lock().covering(seq);
         // None: seen to finish since.
-        Ok(covering.map_or((seq, None), |(_, at, point)| (at, Some(point))))
+        Ok(covering.map_or((seq, None), |(_, at, event)| (at, Some(event))))
     }
 
     /// Looks how far the stream is, where there is no room or much is in flight as far as is known:
@@ -306,9 +297,9 @@ impl<'l> Enqueue<'l> {
         after: &Clock,
         lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
     ) -> Result<Waits, Ticket> {
-        let mut waits = Waits::default();
-        for ticket in after.iter() {
-            if ticket.lane == self.lane() || self.submit.clock.covers(ticket) {
+        let (own, mut waits) = (self.lane(), Waits::default());
+        for ticket in after.iter(own.device()) {
+            if ticket.lane == own || self.submit.clock.covers(ticket) {
                 continue;
             }
             let Some(other) = lanes(ticket.lane) else { continue };
@@ -317,8 +308,8 @@ impl<'l> Enqueue<'l> {
             }
             let covering = other.frontier.lock().covering(ticket.seq);
             match covering {
-                Some((_, at, point)) => {
-                    waits.found.push(Wait { wanted: ticket, at: other.ticket(at), point });
+                Some((_, at, event)) => {
+                    waits.found.push(Wait { wanted: ticket, at: other.ticket(at), event });
                 }
                 // Taken out because it was seen to finish, which is known before it is taken out.
                 None if other.is_done(ticket.seq) => {}
@@ -339,21 +330,25 @@ impl<'l> Enqueue<'l> {
         /// A clock of fewer entries is not looked through for those that need no saying.
         const SMALL: usize = 8;
         for wait in &waits.found {
-            self.driver().stream_wait(self.stream(), wait.point.event.handle())?;
+            self.driver().stream_wait(self.stream(), wait.event.handle())?;
         }
         if waits.found.is_empty() {
             return Ok(());
         }
         let own = self.lane();
         let submit = &mut *self.submit;
-        let clock = Arc::make_mut(&mut submit.clock);
-        for Wait { at, point, .. } in &waits.found {
-            clock.join(&point.clock);
+        let clock = &mut submit.clock;
+        // What another device's streams have waited for is of no use here.
+        let of_device = |wait: &&Wait| wait.at.lane.device() == own.device();
+        for Wait { at, event, .. } in waits.found.iter().filter(of_device) {
+            clock.join(event.clock());
             clock.add(*at);
         }
         clock.remove(own);
         if clock.len() > submit.clock_swept.max(SMALL) {
-            clock.retain(|t| !lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq)));
+            clock.retain(own.device(), |t| {
+                !lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq))
+            });
             submit.clock_swept = 2 * clock.len();
         }
         Ok(())
@@ -361,7 +356,7 @@ impl<'l> Enqueue<'l> {
 
     /// Whether what comes next comes after `ticket`, by the waits that were made.
     pub(crate) fn comes_after(&self, ticket: Ticket) -> bool {
-        self.submit.clock.covers(ticket)
+        ticket.lane.device() == self.lane().device() && self.submit.clock.covers(ticket)
     }
 
     /// The operation is on the stream. Returns its number, for its completion if that is held.

@@ -119,8 +119,7 @@ impl Reactor {
             return;
         }
         let lanes = self.lanes.lock();
-        for Ticket { lane, seq } in clock.iter().filter(|t| t.lane.device() == self.options.device)
-        {
+        for Ticket { lane, seq } in clock.iter(self.options.device) {
             // In the order of their numbers, but for those that were opened side by side.
             let index = lane.index();
             let opened = lanes.get(index).filter(|opened| opened.index == index);
