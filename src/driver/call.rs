@@ -42,6 +42,7 @@ calls! {
     CopyH2D = "cuMemcpyHtoDAsync",
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",
+    CopyRows = "cuMemcpy2DAsync",
     CopyPeer = "cuMemcpyPeerAsync",
     Fill = "cuMemsetAsync",
     ModuleLoad = "cuModuleLoadData",

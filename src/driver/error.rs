@@ -77,7 +77,7 @@ codes! {
 }
 
 impl DriverError {
-    pub(crate) fn new(call: &'static str, code: u32) -> Self {
+    pub(crate) const fn new(call: &'static str, code: u32) -> Self {
         DriverError { call, code }
     }
 

@@ -23,8 +23,7 @@
     allow(dead_code, reason = "parts of the contract have no user without CUDA")
 )]
 
-use std::ffi::{CStr, c_void};
-use std::fmt;
+use std::ffi::CStr;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -38,7 +37,11 @@ mod counted;
 pub(crate) mod cuda;
 mod error;
 mod exit;
+mod handles;
+mod launch;
+mod memory;
 mod races;
+mod rows;
 pub(crate) mod sim;
 mod step;
 mod watched;
@@ -48,74 +51,17 @@ pub use call::DriverCall;
 pub use counted::DriverCalls;
 pub use error::DriverError;
 pub(crate) use exit::{stay, wait_at_exit};
+pub(crate) use handles::{ContextHandle, EventHandle, FunctionHandle, ModuleHandle, StreamHandle};
+pub(crate) use launch::Launch;
+pub use launch::{KernelCost, TwinFault, TwinJob, TwinMemory};
+pub use memory::DevicePtr;
+pub(crate) use memory::{CopyMemory, CopyRows, CopySide, Fill, MemAccess};
 pub use races::{Race, RaceAccess, RacedMemory};
 pub use step::{LoggedStep, Step, Touched};
 pub(crate) use watched::Watched;
 pub(crate) use witness::{Watch, Witness};
 
 pub(crate) type DriverResult<T> = Result<T, DriverError>;
-
-/// An address in device memory. On a simulated device it is not an address of this process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct DevicePtr(pub(crate) u64);
-
-impl DevicePtr {
-    /// The address.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for DevicePtr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident)*) => {$(
-        $(#[$doc])*
-        /// The default names nothing: it is left behind in a `Drop`, and given to no driver.
-        #[derive(Debug, Default, PartialEq, Eq, Hash)]
-        pub(crate) struct $name(u64);
-        impl $name {
-            pub(in crate::driver) fn new(raw: u64) -> Self {
-                $name(raw)
-            }
-            /// The driver's own value.
-            pub(crate) fn raw(&self) -> u64 {
-                self.0
-            }
-        }
-    )*};
-}
-
-handles! {
-    /// A `CUstream`, made non-blocking (not ordered with the legacy default stream).
-    StreamHandle
-    /// A `CUevent`.
-    EventHandle
-    /// A `CUmodule`.
-    ModuleHandle
-    /// A `CUfunction`; lives as long as its module.
-    FunctionHandle
-}
-
-/// The context of a device, to say on which device memory is. It is there for as long as the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ContextHandle(u64);
-
-impl ContextHandle {
-    pub(in crate::driver) fn new(raw: u64) -> Self {
-        ContextHandle(raw)
-    }
-
-    /// The driver's own value: a `CUcontext` on CUDA.
-    pub(in crate::driver) fn raw(self) -> u64 {
-        self.0
-    }
-}
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,100 +105,6 @@ pub struct DeviceInfo {
     pub driver_version: u32,
 }
 
-/// Device memory that an operation reads or writes: `rows` rows of `row` bytes, `pitch` bytes from
-/// row to row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemAccess {
-    pub(crate) ptr: DevicePtr,
-    pub(crate) row: usize,
-    pub(crate) rows: usize,
-    /// Not used when `rows` is 1.
-    pub(crate) pitch: usize,
-    pub(crate) writes: bool,
-}
-
-impl MemAccess {
-    /// In one piece.
-    pub(crate) fn of_bytes(ptr: DevicePtr, bytes: usize, writes: bool) -> Self {
-        MemAccess { ptr, row: bytes, rows: 1, pitch: bytes, writes }
-    }
-
-    /// Bytes in all.
-    pub(crate) fn bytes(&self) -> usize {
-        self.row * self.rows
-    }
-
-    /// Bytes from the first to the last, what lies between the rows with it.
-    pub(crate) fn extent(&self) -> usize {
-        match self.bytes() {
-            0 => 0,
-            _ => (self.rows - 1) * self.pitch + self.row,
-        }
-    }
-
-    /// As the log and the race checker have it.
-    pub(crate) fn touched(&self) -> Touched {
-        Touched::in_rows(self.ptr.0, (self.row, self.rows, self.pitch), self.writes)
-    }
-}
-
-/// One side of a [`CopyRows`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopySide {
-    pub(crate) memory: CopyMemory,
-    /// Bytes from the start of a row to that of the next; not used when there is one row.
-    pub(crate) pitch: usize,
-}
-
-/// Where the first row of one side of a copy begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyMemory {
-    Device(DevicePtr),
-    /// Page-locked: what [`Driver::host_alloc`] gives.
-    Host(NonNull<u8>),
-}
-
-/// A copy of `rows` rows of `row` bytes each (`cuMemcpy2DAsync`). At least one side is the device's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopyRows {
-    pub(crate) dst: CopySide,
-    pub(crate) src: CopySide,
-    pub(crate) row: usize,
-    pub(crate) rows: usize,
-}
-
-/// Device memory as a twin sees it while it runs: on the simulated device, nowhere else.
-pub trait TwinMemory {
-    /// Host address of `bytes` bytes at `ptr`, or `None` where they are not all inside one live
-    /// allocation.
-    fn resolve(&self, ptr: DevicePtr, bytes: usize) -> Option<NonNull<u8>>;
-}
-
-/// A kernel's Rust equivalent with its arguments captured, run once on the simulated device.
-/// `Err` is an access outside live memory, the simulated form of an illegal address.
-pub type TwinJob = Box<dyn FnOnce(&dyn TwinMemory) -> Result<(), TwinFault> + Send>;
-
-/// A twin reached for memory that is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TwinFault {
-    /// First byte asked for.
-    pub ptr: DevicePtr,
-    /// How many.
-    pub bytes: usize,
-}
-
-/// How long a kernel is declared to take, for the simulated device's virtual time only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KernelCost {
-    /// Not declared: the bytes it touches decide.
-    #[default]
-    Unknown,
-    /// Arithmetic operations of the whole launch; the simulated device's rate makes time of them.
-    Arithmetic(u64),
-    /// A time in nanoseconds, whatever the device.
-    Nanoseconds(u64),
-}
-
 /// Why a module was not loaded.
 #[derive(Debug)]
 pub(crate) struct PtxError {
@@ -265,42 +117,6 @@ impl From<DriverError> for PtxError {
     fn from(error: DriverError) -> Self {
         PtxError { error, log: String::new() }
     }
-}
-
-/// A kernel launch, as `cuLaunchKernel` takes it, and what a simulator needs beside.
-pub(crate) struct Launch<'a> {
-    pub(crate) function: &'a FunctionHandle,
-    /// The kernel's name as declared.
-    pub(crate) name: &'static str,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
-    /// Addresses of the parameter values, in the kernel's order; read during the call only.
-    pub(crate) params: &'a [*const c_void],
-    /// Device memory the kernel touches.
-    pub(crate) accesses: &'a [MemAccess],
-    /// What the simulator's cost model goes by.
-    pub(crate) cost: KernelCost,
-    /// Captures the twin; called by simulators only, and only during the call.
-    pub(crate) twin: Option<&'a dyn Fn() -> TwinJob>,
-    /// On a simulated device, the gate that it waits at: see `Simulator::gate`. On a GPU the kernel
-    /// itself waits, and this is not looked at.
-    pub(crate) gate: Option<u64>,
-}
-
-/// A fill of `rows` rows, `pitch` bytes apart, of `columns` units of `unit` bytes each
-/// (`cuMemsetD{8,16,32}Async`, or their 2-D forms when there is more than one row).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fill {
-    pub(crate) dst: DevicePtr,
-    /// 1, 2 or 4.
-    pub(crate) unit: u8,
-    /// The low `unit` bytes are used.
-    pub(crate) value: u32,
-    pub(crate) columns: usize,
-    pub(crate) rows: usize,
-    /// Not used when `rows` is 1.
-    pub(crate) pitch: usize,
 }
 
 /// What the library tells of itself that no call of the driver shows. For what watches the calls; CUDA
@@ -409,16 +225,15 @@ pub(crate) trait Driver: Send + Sync + 'static {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;
-    /// `cuMemcpy2DAsync`. Rows of one side do not overlap, and the two sides have no byte in common. A
-    /// pitch is at least a row, and less than 2 GiB (`INVALID_VALUE`).
+    /// `cuMemcpy2DAsync`; of one row, the copy in one piece. Nothing between the rows is touched.
+    ///
+    /// `INVALID_VALUE` where there are several rows and a pitch is less than a row or 2 GiB or more,
+    /// and where neither side is the device's.
     ///
     /// # Safety
-    /// As [`Driver::copy_h2d`], for the bytes of the rows.
-    #[expect(dead_code, reason = "columns and tiles are not offered yet")]
-    unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
-        let _ = (copy, stream);
-        Err(DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE))
-    }
+    /// As [`Driver::copy_h2d`], for the bytes of the rows, which lie in one block on each side. Host
+    /// memory is page-locked. The two sides have no byte in common.
+    unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()>;
     /// This device's context, for [`Driver::copy_peer`] by any driver of the same kind.
     #[allow(dead_code, reason = "copies between devices are not offered yet")]
     fn context(&self) -> ContextHandle;

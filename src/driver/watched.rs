@@ -15,8 +15,8 @@ use super::races::Race;
 use super::step::{Step, Touched};
 use super::witness::{Watch, Witness};
 use super::{
-    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverResult, EventHandle, Fact,
-    Fill, FunctionHandle, Launch, MemAccess, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyRows, DeviceInfo, DevicePtr, Driver, DriverCall, DriverResult, EventHandle,
+    Fact, Fill, FunctionHandle, Launch, MemAccess, ModuleHandle, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -313,6 +313,14 @@ impl Driver for Watched {
         let made = unsafe { self.inner.copy_d2d(dst, src, bytes, stream) };
         let touched = [reads(src.0, bytes), writes(dst.0, bytes)];
         self.work(&made, (DriverCall::CopyD2D, "copy_d2d", 0), stream, touched);
+        made
+    }
+
+    unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
+        one(&self.counters.copies);
+        // SAFETY: as said at the impl.
+        let made = unsafe { self.inner.copy_rows(copy, stream) };
+        self.work(&made, (DriverCall::CopyRows, "copy_rows", 0), stream, copy.touched());
         made
     }
 

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::subject::Subject;
-use crate::driver::{DevicePtr, DriverResult, EventHandle, Fill, StreamHandle};
+use crate::driver::{CopyRows, DevicePtr, DriverResult, EventHandle, Fill, StreamHandle};
 
 /// Bytes of most buffers.
 pub(super) const N: usize = 256;
@@ -198,6 +198,15 @@ impl Subject {
     pub(super) fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
         // SAFETY: as said at the impl.
         unsafe { self.driver.copy_d2d(dst, src, bytes, stream) }.unwrap();
+    }
+
+    pub(super) fn try_copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.copy_rows(copy, stream) }
+    }
+
+    pub(super) fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) {
+        self.try_copy_rows(copy, stream).unwrap();
     }
 
     /// From memory of this device to memory of another, in the order of a stream of `of`, which is one

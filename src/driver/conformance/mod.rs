@@ -96,6 +96,7 @@ mod ordinary;
 mod page_locked;
 mod programs;
 mod queue;
+mod rows;
 mod sticky;
 mod streams;
 mod subject;

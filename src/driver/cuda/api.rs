@@ -112,6 +112,7 @@ api! {
     cuMemcpyDtoDAsync = cuMemcpyDtoDAsync_v2(
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream
     );
+    cuMemcpy2DAsync = cuMemcpy2DAsync_v2(copy: *const sys::CUDA_MEMCPY2D, stream: CUstream);
     cuMemcpyPeerAsync = cuMemcpyPeerAsync(
         dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext,
         bytes: usize, stream: CUstream

@@ -9,17 +9,20 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
 
 use super::Cuda;
 use super::api::Api;
 use super::context::{ENQUEUE, RARE};
 use super::module;
+use crate::driver::CopyMemory::{Device, Host};
 use crate::driver::{
-    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverError, DriverResult, EventHandle, Fill,
-    FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyMemory, CopyRows, DeviceInfo, DevicePtr, Driver, DriverError, DriverResult,
+    EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
+/// CUDA would copy from host to host as well.
+const BETWEEN_HOSTS: DriverError = DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE);
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
 
 fn to_raw<T>(pointer: *mut T) -> u64 {
@@ -44,6 +47,14 @@ fn function(handle: &FunctionHandle) -> CUfunction {
 
 fn context(handle: ContextHandle) -> CUcontext {
     ptr::with_exposed_provenance_mut(handle.raw() as usize)
+}
+
+/// One side of a copy of rows: what it is, and its address as the host's and as the device's.
+fn side(memory: CopyMemory) -> (sys::CUmemorytype, *mut c_void, CUdeviceptr) {
+    match memory {
+        Device(ptr) => (sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), ptr.0),
+        Host(ptr) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, ptr.as_ptr().cast(), 0),
+    }
 }
 
 impl Cuda {
@@ -210,6 +221,48 @@ impl Driver for Cuda {
         let _current = self.context.enter(ENQUEUE)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on)) }
+    }
+
+    unsafe fn copy_rows(&self, copy: &CopyRows, on: &StreamHandle) -> DriverResult<()> {
+        let CopyRows { dst, src, row, rows } = *copy;
+        if rows == 1 {
+            // SAFETY: the caller answers for both ranges; the handle is alive.
+            return unsafe {
+                match (dst.memory, src.memory) {
+                    (Device(dst), Host(src)) => self.copy_h2d(dst, src, row, on),
+                    (Host(dst), Device(src)) => self.copy_d2h(dst, src, row, on),
+                    (Device(dst), Device(src)) => self.copy_d2d(dst, src, row, on),
+                    (Host(_), Host(_)) => Err(BETWEEN_HOSTS),
+                }
+            };
+        }
+        if let (Host(_), Host(_)) = (dst.memory, src.memory) {
+            return Err(BETWEEN_HOSTS);
+        }
+        let _current = self.context.enter(ENQUEUE)?;
+        let (dst_type, dst_host, dst_device) = side(dst.memory);
+        let (src_type, src_host, src_device) = side(src.memory);
+        let copy = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: src_type,
+            srcHost: src_host.cast_const(),
+            srcDevice: src_device,
+            srcArray: ptr::null_mut(),
+            srcPitch: src.pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: dst_type,
+            dstHost: dst_host,
+            dstDevice: dst_device,
+            dstArray: ptr::null_mut(),
+            dstPitch: dst.pitch,
+            WidthInBytes: row,
+            Height: rows,
+        };
+        // SAFETY: `copy` outlives the call; the caller answers for the bytes of the rows; the handle
+        // is alive.
+        unsafe { self.api().cuMemcpy2DAsync(&copy, stream(on)) }
     }
 
     fn context(&self) -> ContextHandle {

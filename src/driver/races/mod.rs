@@ -7,7 +7,6 @@
 //!
 //! - `clock`: how far streams come before each other, and what the host knows;
 //! - `streams`: which streams there are;
-//! - `rows`: what one access touches;
 //! - `blocks`: which memory there is, and in `shadow` the last accesses to the bytes of a block;
 //! - `freed`: the memory that nobody may use any more;
 //! - `report`: what is found.
@@ -21,7 +20,6 @@ mod freed;
 #[cfg(test)]
 mod random;
 mod report;
-mod rows;
 mod shadow;
 mod streams;
 #[cfg(test)]
@@ -37,9 +35,9 @@ use rustc_hash::FxHashMap;
 use self::blocks::{Block, Blocks};
 use self::clock::{Clock, Host};
 use self::freed::Freed;
-use self::rows::Rows;
 use self::shadow::{Access, Before};
 use self::streams::{EndedStream, Streams};
+use super::rows::Rows;
 use super::step::{Step, Touched};
 
 /// Races that are remembered: the first ones say most.

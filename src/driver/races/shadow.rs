@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::clock::{Clock, Host};
-use super::rows::Rows;
+use crate::driver::rows::Rows;
 
 /// An access that was made, as far as a report needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::clock::{Clock, Host};
-use super::rows::Rows;
 use super::shadow::Access;
+use crate::driver::rows::Rows;
 
 /// Streams by index and by handle.
 #[derive(Debug, Default)]

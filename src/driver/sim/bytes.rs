@@ -316,6 +316,61 @@ pub(super) fn copy(
     Ok(())
 }
 
+/// Bytes that a copy of rows reads or writes, on either side.
+#[derive(Debug)]
+pub(super) enum Stored {
+    Device(DeviceRange),
+    PageLocked(PinnedRange),
+}
+
+impl Stored {
+    fn len(&self) -> usize {
+        match self {
+            Stored::Device(range) => range.len,
+            Stored::PageLocked(range) => range.len,
+        }
+    }
+
+    fn pointer(&self, executing: &Executing) -> Option<NonNull<u8>> {
+        match self {
+            Stored::Device(range) => range.pointer(executing),
+            Stored::PageLocked(range) => Some(range.pointer()),
+        }
+    }
+}
+
+/// One side of a copy of rows.
+#[derive(Debug)]
+pub(super) struct StoredRows {
+    /// From the first row's first byte on.
+    pub(super) bytes: Stored,
+    /// From row to row.
+    pub(super) pitch: usize,
+}
+
+/// Runs a copy of rows: so many bytes each, and how many. What is between them is not touched.
+pub(super) fn copy_rows(
+    dst: &StoredRows,
+    src: &StoredRows,
+    (row, rows): (usize, usize),
+    executing: &mut Executing,
+) -> Result<(), HostMemoryExhausted> {
+    let to = dst.bytes.pointer(executing).ok_or(HostMemoryExhausted)?;
+    let from = src.bytes.pointer(executing).ok_or(HostMemoryExhausted)?;
+    let inside = |side: &StoredRows, offset: usize| offset + row <= side.bytes.len();
+    for i in 0..rows {
+        let (there, here) = (i * dst.pitch, i * src.pitch);
+        if !inside(dst, there) || !inside(src, here) {
+            break;
+        }
+        // SAFETY: both rows are inside their ranges, as was just checked, and these keep their blocks
+        // allocated. Nothing else runs on the device, and the host does not touch the rows
+        // meanwhile: `State::host_has` sees to that. Rows within the device may overlap.
+        unsafe { ptr::copy(from.add(here).as_ptr(), to.add(there).as_ptr(), row) };
+    }
+    Ok(())
+}
+
 /// Fills rows of `row` bytes, `pitch` bytes apart, with `pattern` over and over. `dst` ends with
 /// the last row.
 pub(super) fn fill(

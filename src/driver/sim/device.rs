@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::{HostSide, Ordinary, Pinned};
+use super::copy_rows::{self, RowCopy};
 use super::cost::CostModel;
 use super::entered::{Entered, INVALID_HANDLE};
 use super::facts::{Facts, accepts};
@@ -20,7 +21,7 @@ use super::timeline::Takes;
 use super::violation::Violation;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
-    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
+    ContextHandle, CopyRows, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
     EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
 };
 
@@ -63,8 +64,9 @@ impl SimDriver {
         work: Work,
         facts: Facts,
     ) -> DriverResult<()> {
-        let host_ns = match facts.kind {
-            SimOpKind::Kernel => self.cost.launch_call_ns,
+        let host_ns = match work {
+            Work::Kernel { .. } => self.cost.launch_call_ns,
+            Work::CopyRows(_) => self.cost.copy_rows_call_ns,
             _ => self.cost.copy_call_ns,
         };
         entered
@@ -336,6 +338,23 @@ impl Driver for SimDriver {
         }
         let work = if bytes == 0 { Work::Nothing } else { Work::Copy { dst, src, bytes } };
         self.submit(entered, stream, work, Facts::of_copy(SimOpKind::CopyD2D, bytes, &self.cost))
+    }
+
+    /// Host memory that is not page-locked, all of the rows in one block, is refused as well.
+    unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::CopyRows)?;
+        let Some(kind) = copy_rows::kind(copy) else {
+            return Err(entered.error(DriverError::INVALID_VALUE));
+        };
+        let facts = Facts::of_copy_rows(kind, copy, &self.cost);
+        if copy.row == 0 || copy.rows == 0 {
+            return self.submit(entered, stream, Work::Nothing, facts);
+        }
+        let Some(rows) = RowCopy::new(copy, &entered.state.pinned) else {
+            return Err(entered.error(DriverError::INVALID_VALUE));
+        };
+        copy_rows::overlap(copy).into_iter().for_each(|overlap| entered.state.report(overlap));
+        self.submit(entered, stream, Work::CopyRows(Box::new(rows)), facts)
     }
 
     fn context(&self) -> ContextHandle {

@@ -7,7 +7,7 @@ use super::link::Direction;
 use super::op::SimOpKind;
 use super::options::Hardware;
 use super::timeline::Takes;
-use crate::driver::{DeviceInfo, Launch};
+use crate::driver::{CopyRows, DeviceInfo, Launch};
 
 /// What is known of an operation from the call until it has run.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,15 @@ impl Facts {
             }
         };
         Facts { kind, name, bytes, takes, keeps_host: 0, gate: None }
+    }
+
+    pub(super) fn of_copy_rows(kind: SimOpKind, copy: &CopyRows, cost: &CostModel) -> Self {
+        let facts = Facts::of_copy(kind, copy.row.saturating_mul(copy.rows), cost);
+        let takes = match facts.takes {
+            Takes::Host(..) => facts.takes.longer(cost.rows(copy.rows as u64)),
+            within => within,
+        };
+        Facts { name: "copy_rows", takes, ..facts }
     }
 
     /// `linked`: devices have links to each other.

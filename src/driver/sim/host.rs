@@ -4,30 +4,28 @@
 //! waited for. Where a test has such a wait lost, a copy can be left behind that it knows nothing
 //! of. Here that copy is kept from running under the host's references.
 
-use std::ops::Range;
-
 use super::machine::Machine;
 use super::queue::Item;
 use super::state::State;
 use super::violation::Violation;
 use super::work::Work;
+use crate::driver::rows::Rows;
 
 /// Page-locked memory that an operation copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostSpan {
-    addresses: Range<usize>,
+    rows: Rows,
     writes: bool,
 }
 
 impl HostSpan {
     pub(super) fn of(work: &Work) -> Option<Self> {
-        let (range, writes) = work.page_locked()?;
-        Some(HostSpan { addresses: range.addresses(), writes })
+        let (rows, writes) = work.page_locked()?;
+        Some(HostSpan { rows, writes })
     }
 
     fn conflicts(&self, other: &HostSpan) -> bool {
-        let (a, b) = (&self.addresses, &other.addresses);
-        (self.writes || other.writes) && a.start < b.end && b.start < a.end
+        (self.writes || other.writes) && self.rows.overlap(&other.rows)
     }
 }
 
@@ -35,7 +33,7 @@ impl State {
     /// Copies that conflict with an access by the host are made no more, and reported. The number of
     /// the one that is being run, if it does.
     fn host_has(&mut self, host: &HostSpan) -> Option<u64> {
-        if !self.pinned.is_named(host.addresses.start) {
+        if !self.pinned.is_named(host.rows.extent().start as usize) {
             return None;
         }
         let mut left = Vec::new();
@@ -70,7 +68,8 @@ impl Machine {
     /// The host reads or writes page-locked memory from here on: when this returns, no copy that
     /// conflicts touches it any more. Waits for such a copy that is being run, which waits for nothing.
     pub(super) fn host_has(&self, start: usize, bytes: usize, writes: bool) {
-        let host = HostSpan { addresses: start..start.saturating_add(bytes), writes };
+        let addresses = start as u64..start.saturating_add(bytes) as u64;
+        let host = HostSpan { rows: Rows::one(addresses), writes };
         let mut state = self.lock();
         // What runs while a twin asks is that twin, which is no copy.
         if let Some(copy) = state.host_has(&host) {
@@ -83,6 +82,7 @@ impl Machine {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::ops::Range;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     use super::*;
@@ -90,7 +90,7 @@ mod tests {
     use crate::driver::sim::bytes::Pinned;
 
     fn span(addresses: Range<usize>, writes: bool) -> HostSpan {
-        HostSpan { addresses, writes }
+        HostSpan { rows: Rows::one(addresses.start as u64..addresses.end as u64), writes }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod armed;
 mod bytes;
 mod compute;
 mod control;
+mod copy_rows;
 mod cost;
 mod device;
 mod entered;

@@ -1,15 +1,18 @@
 //! Launches, copies and fills: what is kept of them from the call on, and how each is run.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::bytes::{
-    ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, PinnedRange, copy, download,
-    fill, upload,
+    ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, copy, copy_rows, download, fill,
+    upload,
 };
+use super::copy_rows::{FoundRows, RowCopy};
 use super::memory::Missing;
 use super::state::Device;
 use super::violation::Violation;
+use crate::driver::rows::Rows;
 use crate::driver::{DevicePtr, Fill, MemAccess, TwinJob, TwinMemory};
 
 pub(super) const ILLEGAL_ADDRESS: u32 = 700;
@@ -38,6 +41,8 @@ pub(super) enum Work {
         src: (usize, DevicePtr),
         bytes: usize,
     },
+    /// Boxed: it is larger than the others.
+    CopyRows(Box<RowCopy>),
     Fill(Fill),
     Kernel {
         accesses: Vec<MemAccess>,
@@ -51,6 +56,7 @@ pub(super) enum Prepared {
     Upload { dst: DeviceRange, src: HostSide },
     Download { dst: HostSide, src: DeviceRange },
     Copy { dst: DeviceRange, src: DeviceRange },
+    CopyRows(Box<FoundRows>),
     Fill { dst: DeviceRange, fill: Fill },
     Kernel { ranges: Vec<(DevicePtr, usize, DeviceRange)>, job: TwinJob },
 }
@@ -63,7 +69,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    fn illegal(violation: Violation) -> Self {
+    pub(super) fn illegal(violation: Violation) -> Self {
         Failure { code: ILLEGAL_ADDRESS, violation: Some(violation) }
     }
 }
@@ -86,10 +92,15 @@ pub(super) fn fill_extent(fill: &Fill) -> Option<usize> {
 
 impl Work {
     /// The page-locked memory that it copies, and whether it writes there.
-    pub(super) fn page_locked(&self) -> Option<(&PinnedRange, bool)> {
+    pub(super) fn page_locked(&self) -> Option<(Rows, bool)> {
+        let all = |side: &HostSide| {
+            let Range { start, end } = side.page_locked()?.addresses();
+            Some(Rows::one(start as u64..end as u64))
+        };
         match self {
-            Work::Upload { src, .. } => Some((src.page_locked()?, false)),
-            Work::Download { dst, .. } => Some((dst.page_locked()?, true)),
+            Work::Upload { src, .. } => Some((all(src)?, false)),
+            Work::Download { dst, .. } => Some((all(dst)?, true)),
+            Work::CopyRows(copy) => copy.page_locked(),
             _ => None,
         }
     }
@@ -139,6 +150,10 @@ impl Work {
                     Err(failure) => Err((failure, Work::Nothing)),
                 }
             }
+            Work::CopyRows(copy) => match copy.prepare(name, find) {
+                Ok(found) => Ok(Prepared::CopyRows(Box::new(found))),
+                Err(failure) => Err((failure, Work::Nothing)),
+            },
             Work::Fill(fill) => match find(fill.dst, fill_extent(&fill).unwrap_or(usize::MAX)) {
                 Ok(dst) => Ok(Prepared::Fill { dst, fill }),
                 Err(failure) => Err((failure, Work::Nothing)),
@@ -163,7 +178,9 @@ impl Work {
 fn conflict(name: &'static str, accesses: &[MemAccess]) -> Option<Violation> {
     let overlap = |a: &MemAccess, b: &MemAccess| {
         let end = |access: &MemAccess| access.ptr.0.saturating_add(access.extent() as u64);
-        a.bytes() > 0 && b.bytes() > 0 && a.ptr.0 < end(b) && b.ptr.0 < end(a)
+        let rows = |access: &MemAccess| Rows::of(&access.touched());
+        let within_reach = a.bytes() > 0 && b.bytes() > 0 && a.ptr.0 < end(b) && b.ptr.0 < end(a);
+        within_reach && rows(a).overlap(&rows(b))
     };
     accesses.iter().enumerate().find_map(|(i, a)| {
         let b = accesses[i + 1..].iter().find(|b| (a.writes || b.writes) && overlap(a, b))?;
@@ -179,6 +196,10 @@ impl Prepared {
             Prepared::Upload { dst, src } => Ok(upload(&dst, &src, executing)?),
             Prepared::Download { dst, src } => Ok(download(&dst, &src, executing)?),
             Prepared::Copy { dst, src } => Ok(copy(&dst, &src, executing)?),
+            Prepared::CopyRows(found) => {
+                let FoundRows { dst, src, row, rows } = *found;
+                Ok(copy_rows(&dst, &src, (row, rows), executing)?)
+            }
             Prepared::Fill { dst, fill: Fill { unit, value, columns, pitch, .. } } => {
                 let unit = usize::from(unit);
                 let pattern = value.to_le_bytes();

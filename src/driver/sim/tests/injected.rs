@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::{Bench, bytes_at, code, eager, stepped};
 use crate::driver::sim::{Fault, Injected, SimOpKind, SimOptions, Simulator, open};
 use crate::driver::{
-    DevicePtr, DriverCall, DriverError, DriverResult, EventHandle, Fill, KernelCost, ModuleHandle,
-    StreamHandle, TwinJob,
+    CopyMemory, CopyRows, CopySide, DevicePtr, DriverCall, DriverError, DriverResult, EventHandle,
+    Fill, KernelCost, ModuleHandle, StreamHandle, TwinJob,
 };
 
 const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
@@ -86,6 +86,11 @@ impl Calls {
             DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
             DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
+            DriverCall::CopyRows => {
+                let side = |ptr| CopySide { memory: CopyMemory::Device(ptr), pitch: 8 };
+                let (dst, src) = (side(self.y), side(self.x));
+                b.try_copy_rows(&CopyRows { dst, src, row: 4, rows: 2 }, stream)
+            }
             DriverCall::CopyPeer => b.try_peer(b, self.y, self.x, 16, stream),
             DriverCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
             DriverCall::ModuleLoad => {

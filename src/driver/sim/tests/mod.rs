@@ -11,8 +11,8 @@ use super::{
     CostModel, Pageable, Schedule, SimEngine, SimMachine, SimOptions, Simulator, Violation, open,
 };
 use crate::driver::{
-    DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost, Launch,
-    MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
+    CopyRows, DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost,
+    Launch, MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
 };
 
 mod faults;
@@ -25,6 +25,7 @@ mod order;
 mod pageable;
 mod program;
 mod random;
+mod rows;
 mod slow;
 mod stuck;
 mod time;
@@ -158,6 +159,11 @@ impl Bench {
 
     fn copy(&self, dst: DevicePtr, src: DevicePtr, bytes: usize, stream: &StreamHandle) {
         self.try_copy(dst, src, bytes, stream).unwrap();
+    }
+
+    fn try_copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.copy_rows(copy, stream) }
     }
 
     /// From this device to another, on a stream of this one.

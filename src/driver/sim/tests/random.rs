@@ -40,10 +40,12 @@ fn the_times_of_a_run_are_the_same_in_every_build() {
         memory_bytes_per_second: 19_000_000,
         operations_per_second: 23_000_000_000,
         copy_latency_ns: 290,
+        copy_row_ns: 43,
         kernel_minimum_ns: 310,
         concurrent_kernels: 2,
         launch_call_ns: 370,
         copy_call_ns: 41,
+        copy_rows_call_ns: 47,
     };
     let digests = [Schedule::random(1), Schedule::random(2), Schedule::Lazy].map(|schedule| {
         let options = SimOptions::new().cost(cost.clone()).schedule(schedule);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::driver::step::Touched;
+use super::step::Touched;
 
 /// Addresses of bytes that are touched: rows, of which one is enough for what is in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,11 @@ impl Rows {
     pub(super) fn one(range: Range<u64>) -> Self {
         let row = range.end - range.start;
         Rows { first: range.start, end: range.end, row, pitch: row }
+    }
+
+    /// `rows` rows of `row` bytes, neither of them 0.
+    pub(super) fn new(start: u64, row: usize, rows: usize, pitch: usize) -> Self {
+        Rows::of(&Touched::in_rows(start, (row, rows, pitch), false))
     }
 
     pub(super) fn of(touched: &Touched) -> Self {
@@ -43,6 +48,11 @@ impl Rows {
         let start = at - (at - self.first) % self.pitch;
         let start = if at - start < self.row { start } else { start + self.pitch };
         (start < self.end).then_some(at.max(start)..start + self.row)
+    }
+
+    /// Whether they have a byte in common.
+    pub(super) fn overlap(&self, other: &Rows) -> bool {
+        self.meet(other, &(0..u64::MAX)).is_some()
     }
 
     /// The first bytes of both, in one piece, that are in `range`.
