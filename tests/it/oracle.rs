@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use headwater::testing::{LoggedStep, Step};
+use headwater::testing::{LoggedStep, Step, Touched};
 
 /// A step, as far as order is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub(crate) enum Act {
     },
     Work {
         stream: u64,
-        touched: Vec<(Range<u64>, Does)>,
+        touched: Vec<(Bytes, Does)>,
     },
     Host {
         touched: Range<u64>,
@@ -52,6 +52,42 @@ pub(crate) enum Act {
     },
     /// Orders nothing and touches nothing.
     Nothing,
+}
+
+/// Bytes that are touched: rows of `row` bytes, one every `pitch` bytes, before `end`. What is in one
+/// piece is one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    start: u64,
+    end: u64,
+    row: u64,
+    /// Not 0.
+    pitch: u64,
+}
+
+impl Bytes {
+    fn rows(&self) -> impl Iterator<Item = Range<u64>> {
+        let starts = (self.start..self.end).step_by(self.pitch as usize);
+        starts.map(|start| start..start + self.row)
+    }
+
+    fn extent(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    /// Whether they have a byte in common.
+    fn meet(&self, other: &Bytes) -> bool {
+        let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        overlap(&self.extent(), &other.extent())
+            && self.rows().any(|own| other.rows().any(|other| overlap(&own, &other)))
+    }
+}
+
+impl From<Range<u64>> for Bytes {
+    fn from(range: Range<u64>) -> Self {
+        let row = range.end - range.start;
+        Bytes { start: range.start, end: range.end, row, pitch: row.max(1) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +163,11 @@ fn act(logged: &LoggedStep) -> Act {
         &Step::HostFreed { ptr, .. } => Act::Free { start: ptr, stream: None },
         Step::Work { stream, touched, .. } => {
             let touched = touched.iter().filter(|t| t.bytes > 0);
-            let touched = touched.map(|t| (t.range(), does(t.writes))).collect();
+            let bytes = |t: &Touched| {
+                let Range { start, end } = t.range();
+                Bytes { start, end, row: t.row as u64, pitch: t.pitch as u64 }
+            };
+            let touched = touched.map(|t| (bytes(t), does(t.writes))).collect();
             Act::Work { stream: *stream, touched }
         }
         // Whoever had it before is done with it: that is for the new owner to write.
@@ -229,7 +269,7 @@ struct Touch {
     act: usize,
     /// Which allocation's, in the order of the log; `None`: made before the log began.
     block: Option<usize>,
-    range: Range<u64>,
+    bytes: Bytes,
     does: Does,
     /// The allocation was freed earlier in the log.
     gone: bool,
@@ -240,8 +280,7 @@ impl Touch {
         self.act != other.act
             && self.block == other.block
             && (self.does == Does::Write || other.does == Does::Write)
-            && self.range.start < other.range.end
-            && other.range.start < self.range.end
+            && self.bytes.meet(&other.bytes)
     }
 }
 
@@ -257,27 +296,27 @@ fn touches(acts: &[Act]) -> Vec<Touch> {
         let block_of = |blocks: &[Block], address: u64| {
             blocks.iter().rposition(|block| block.range.contains(&address))
         };
-        let mut touch = |blocks: &[Block], range: Range<u64>, does| {
-            let block = block_of(blocks, range.start);
+        let mut touch = |blocks: &[Block], bytes: Bytes, does| {
+            let block = block_of(blocks, bytes.start);
             let gone = block.is_some_and(|block| blocks[block].freed);
-            touches.push(Touch { act, block, range, does, gone });
+            touches.push(Touch { act, block, bytes, does, gone });
         };
         match what {
             Act::Alloc { start, bytes, .. } => {
                 let range = *start..start + bytes;
                 blocks.push(Block { range: range.clone(), freed: false });
-                touch(&blocks, range, Does::Write);
+                touch(&blocks, range.into(), Does::Write);
             }
             Act::Free { start, .. } => {
                 if let Some(block) = block_of(&blocks, *start) {
-                    touch(&blocks, blocks[block].range.clone(), Does::Write);
+                    touch(&blocks, blocks[block].range.clone().into(), Does::Write);
                     blocks[block].freed = true;
                 }
             }
             Act::Work { touched, .. } => {
-                touched.iter().for_each(|(range, does)| touch(&blocks, range.clone(), *does));
+                touched.iter().for_each(|(bytes, does)| touch(&blocks, *bytes, *does));
             }
-            Act::Host { touched, does } => touch(&blocks, touched.clone(), *does),
+            Act::Host { touched, does } => touch(&blocks, touched.clone().into(), *does),
             _ => {}
         }
     }
@@ -286,8 +325,8 @@ fn touches(acts: &[Act]) -> Vec<Touch> {
 
 const X: Range<u64> = 1000..1100;
 
-fn work(stream: u64, touched: Range<u64>, does: Does) -> Act {
-    Act::Work { stream, touched: vec![(touched, does)] }
+fn work(stream: u64, touched: impl Into<Bytes>, does: Does) -> Act {
+    Act::Work { stream, touched: vec![(touched.into(), does)] }
 }
 
 fn write(stream: u64) -> Act {
@@ -357,6 +396,36 @@ fn accesses_to_different_bytes_do_not_race() {
     assert_eq!(races(&halves(1049)), [(0, 1)]);
     assert_eq!(conflicts(&[write(1), read(2), read(2), halves(1049)[1].clone()], 3), [0, 1, 2]);
     assert_eq!(conflicts(&[write(1), read(2), read(2)], 2), [0]);
+}
+
+#[test]
+fn rows_race_where_they_have_a_byte_in_common_and_not_where_they_lie_between_each_other() {
+    let rows = |start: u64, row: u64, rows: u64, pitch: u64| Bytes {
+        start,
+        end: start + (rows - 1) * pitch + row,
+        row,
+        pitch,
+    };
+    let even = rows(1000, 4, 10, 8);
+    let both = |first: Bytes, second: Bytes| {
+        let writes_first = races(&[work(1, first, Does::Write), work(2, second, Does::Read)]);
+        assert_eq!(
+            writes_first,
+            races(&[work(1, first, Does::Read), work(2, second, Does::Write)])
+        );
+        assert_eq!(races(&[work(1, first, Does::Read), work(2, second, Does::Read)]), []);
+        !writes_first.is_empty()
+    };
+    assert!(both(even, even));
+    assert!(!both(even, rows(1004, 4, 10, 8)), "the columns beside them");
+    assert!(both(even, rows(1003, 1, 10, 8)), "the last byte of each");
+    assert!(!both(even, (1004..1008).into()), "a piece between two rows");
+    assert!(both(even, (1004..1009).into()));
+    // Another pitch: 1004, 1021, 1038 and 1055 are between the rows, and 1072 begins one.
+    assert!(!both(even, rows(1004, 1, 4, 17)));
+    assert!(both(even, rows(1004, 1, 5, 17)));
+    assert!(!both(even, rows(1076, 8, 3, 16)), "behind them");
+    assert_eq!(conflicts(&[work(1, even, Does::Write), work(2, 1000..1100, Does::Read)], 1), [0]);
 }
 
 #[test]

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::thread;
 
-use crate::driver::Race;
-use crate::driver::step::{LoggedStep, Step};
+use smallvec::SmallVec;
+
+use crate::driver::step::{LoggedStep, Step, Touched};
+use crate::driver::{DriverCall, Race};
 
 /// Who enqueues or does a step, as far as order goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,8 +21,14 @@ enum By {
 struct Touch {
     by_step: usize,
     of: usize,
-    range: Range<u64>,
-    writes: bool,
+    bytes: Touched,
+}
+
+/// Whether there is a byte that both touch.
+fn meet(one: &Touched, other: &Touched) -> bool {
+    let touches = |t: &Touched, at: u64| (at - t.start) % (t.pitch as u64) < t.row as u64;
+    let (a, b) = (one.range(), other.range());
+    (a.start.max(b.start)..a.end.min(b.end)).any(|at| touches(one, at) && touches(other, at))
 }
 
 /// The memory that has an address now: the latest that had it, which the driver orders after those
@@ -50,24 +59,23 @@ pub(super) fn races(log: &[LoggedStep]) -> Vec<(usize, usize)> {
                 (Some(By::Host), recorded.get(event).copied(), vec![])
             }
             (_, &Step::Allocated { ptr, bytes, stream }) => {
-                let range = ptr.0..ptr.0 + bytes as u64;
-                memory.push((at, range.clone()));
-                (Some(By::Stream(stream)), None, vec![(range, true)])
+                memory.push((at, ptr.0..ptr.0 + bytes as u64));
+                (Some(By::Stream(stream)), None, vec![Touched::new(ptr.0, bytes, true)])
             }
             (_, &Step::Freed { ptr, stream }) => {
-                let range = whole(&memory, ptr.0).1.clone();
-                (Some(By::Stream(stream)), None, vec![(range, true)])
+                let Range { start, end } = whole(&memory, ptr.0).1;
+                let all = Touched::new(start, (end - start) as usize, true);
+                (Some(By::Stream(stream)), None, vec![all])
             }
             (_, &Step::HostAllocated { ptr, bytes }) => {
                 memory.push((at, ptr..ptr + bytes as u64));
                 none()
             }
             (_, Step::Work { stream, touched, .. }) => {
-                let touched = touched.iter().map(|t| (t.range(), t.writes)).collect();
-                (Some(By::Stream(*stream)), None, touched)
+                (Some(By::Stream(*stream)), None, touched.to_vec())
             }
             (_, &Step::HostAccess { ptr, bytes, writes }) => {
-                (Some(By::Host), None, vec![(ptr..ptr + bytes as u64, writes)])
+                (Some(By::Host), None, vec![Touched::new(ptr, bytes, writes)])
             }
             _ => none(),
         };
@@ -84,17 +92,16 @@ pub(super) fn races(log: &[LoggedStep]) -> Vec<(usize, usize)> {
         if let (None, &Step::Recorded { event, .. }) = (refused, step) {
             recorded.insert(event, at);
         }
-        for (range, writes) in touched {
-            let of = whole(&memory, range.start).0;
-            touches.push(Touch { by_step: at, of, range, writes });
+        for bytes in touched {
+            let of = whole(&memory, bytes.start).0;
+            touches.push(Touch { by_step: at, of, bytes });
         }
     }
     let mut races = Vec::new();
     for (index, second) in touches.iter().enumerate() {
         for first in &touches[..index] {
-            let overlap =
-                first.range.start < second.range.end && second.range.start < first.range.end;
-            let conflict = first.of == second.of && overlap && (first.writes || second.writes);
+            let writes = first.bytes.writes || second.bytes.writes;
+            let conflict = first.of == second.of && writes && meet(&first.bytes, &second.bytes);
             let ordered = before[second.by_step][first.by_step];
             if conflict && first.by_step != second.by_step && !ordered {
                 races.push((first.by_step, second.by_step));
@@ -121,4 +128,29 @@ pub(super) fn named(log: &[LoggedStep], race: &Race) -> (usize, Option<usize>) {
     };
     let first = find(race.first.stream.unwrap(), race.first.number);
     (first, race.second.stream.map(|stream| find(stream, race.second.number)))
+}
+
+/// A program of one allocation, and then of these accesses of a stream each: the pairs that race.
+fn races_of(accesses: [Touched; 2]) -> usize {
+    let log = |step| LoggedStep { device: 0, thread: thread::current().id(), step, refused: None };
+    let memory = log(Step::HostAllocated { ptr: 0, bytes: 100 });
+    let work = |(stream, touched)| {
+        let touched = SmallVec::from_elem(touched, 1);
+        log(Step::Work { call: DriverCall::Launch, name: "work", stream, function: 0, touched })
+    };
+    let accesses = (1..).zip(accesses).map(work);
+    races(&[memory].into_iter().chain(accesses).collect::<Vec<_>>()).len()
+}
+
+#[test]
+fn columns_race_by_their_bytes_and_not_by_what_lies_between() {
+    let column = |first, pitch, writes| Touched::in_rows(first, (4, 6, pitch), writes);
+    assert_eq!(races_of([column(0, 8, true), column(4, 8, true)]), 0);
+    assert_eq!(races_of([column(0, 8, true), column(3, 8, false)]), 1);
+    assert_eq!(races_of([column(0, 8, false), column(3, 8, false)]), 0);
+    assert_eq!(races_of([column(0, 8, true), Touched::new(4, 4, false)]), 0);
+    assert_eq!(races_of([Touched::new(4, 5, true), column(0, 8, false)]), 1);
+    // Rows at 0, 8, 16 and so on, beside others at 4, 20, 36 and so on, or at 4, 14 and 24.
+    assert_eq!(races_of([column(0, 8, true), column(4, 16, false)]), 0);
+    assert_eq!(races_of([column(0, 8, true), column(4, 10, false)]), 1);
 }

@@ -13,7 +13,9 @@ use super::kernels::Shape;
 use super::subject::{Around, On, Subject};
 use crate::driver::sim::Schedule;
 use crate::driver::step::Step;
-use crate::driver::{DevicePtr, DriverResult, Fact, Fill, StreamHandle};
+use crate::driver::{
+    CopyMemory, CopyRows, CopySide, DevicePtr, DriverResult, Fact, Fill, StreamHandle,
+};
 
 const STREAMS: usize = 3;
 const EVENTS: usize = 3;
@@ -39,9 +41,61 @@ impl Random {
         let words = 1 + self.below(BYTES / 4 - first);
         4 * first..4 * (first + words)
     }
+
+    /// Two to four rows, each side of which is inside a block.
+    fn rows(&mut self) -> Rows {
+        let (row, rows) = (1 + self.below(4), 2 + self.below(3));
+        let mut side = || {
+            let pitch = row + self.below(5);
+            let extent = (rows - 1) * pitch + row;
+            (self.below(BYTES - extent + 1), pitch)
+        };
+        Rows { row, rows, dst: side(), src: side() }
+    }
 }
 
 type Bytes = [u8; BYTES];
+
+/// Rows to copy: for each side the offset of the first one and the pitch.
+struct Rows {
+    row: usize,
+    rows: usize,
+    dst: (usize, usize),
+    src: (usize, usize),
+}
+
+impl Rows {
+    fn copy(&self, into: &mut Bytes, from: &Bytes) {
+        for i in 0..self.rows {
+            let (to, at) = (self.dst.0 + i * self.dst.1, self.src.0 + i * self.src.1);
+            into[to..to + self.row].copy_from_slice(&from[at..at + self.row]);
+        }
+    }
+
+    fn enqueue(
+        &self,
+        on: &Subject,
+        dst: CopyMemory,
+        src: CopyMemory,
+        stream: &StreamHandle,
+    ) -> DriverResult<()> {
+        let side = |memory, (first, pitch): (usize, usize)| CopySide {
+            memory: match memory {
+                CopyMemory::Device(ptr) => device(at(ptr, first)),
+                CopyMemory::Host(ptr) => {
+                    CopyMemory::Host(ptr.map_addr(|start| start.saturating_add(first)))
+                }
+            },
+            pitch,
+        };
+        let (dst, src) = (side(dst, self.dst), side(src, self.src));
+        on.try_copy_rows(&CopyRows { dst, src, row: self.row, rows: self.rows }, stream)
+    }
+}
+
+fn device(ptr: DevicePtr) -> CopyMemory {
+    CopyMemory::Device(ptr)
+}
 
 /// Device memory, and what it holds if each call does its work at once.
 struct Block {
@@ -192,7 +246,8 @@ impl<'s> Program<'s> {
     fn work_on(&mut self, stream: usize, block: &mut Block, other: usize) -> DriverResult<()> {
         let range = self.random.words();
         let (words, to) = (range.len() as u32 / 4, at(block.ptr, range.start));
-        let kind = self.random.below(6);
+        let kind = self.random.below(9);
+        let rows = self.random.rows();
         let (on, handle) = (self.on, &self.streams[stream]);
         match (kind, &self.blocks[other]) {
             (0, _) => {
@@ -215,6 +270,18 @@ impl<'s> Program<'s> {
                 block.bytes[range.clone()].copy_from_slice(&from.bytes[range.clone()]);
                 // SAFETY: as said at the impl.
                 unsafe { on.driver.copy_d2d(to, at(from.ptr, range.start), range.len(), handle) }
+            }
+            (5, Some(from)) => {
+                rows.copy(&mut block.bytes, &from.bytes);
+                rows.enqueue(on, device(block.ptr), device(from.ptr), handle)
+            }
+            (6, _) => {
+                rows.copy(&mut block.bytes, &self.on_host);
+                rows.enqueue(on, device(block.ptr), CopyMemory::Host(self.host.ptr()), handle)
+            }
+            (7, _) => {
+                rows.copy(&mut self.on_host, &block.bytes);
+                rows.enqueue(on, CopyMemory::Host(self.host.ptr()), device(block.ptr), handle)
             }
             _ => {
                 for word in block.bytes[range].chunks_exact_mut(4) {

@@ -37,7 +37,16 @@ fn pinned(writes: bool) -> [Touched; 1] {
 
 impl Told {
     fn new() -> Self {
-        let mut told = Told(Checker::default());
+        Told::by(Checker::default())
+    }
+
+    /// By a checker that lets go of what it can at every step.
+    fn forgetful() -> Self {
+        Told::by(Checker::that_keeps(0))
+    }
+
+    fn by(checker: Checker) -> Self {
+        let mut told = Told(checker);
         told.step(Step::HostAllocated { ptr: PINNED, bytes: BYTES });
         told.alloc(1, BLOCK);
         told.sync(1, 99);

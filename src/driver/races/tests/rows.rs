@@ -1,4 +1,4 @@
-//! Fills of rows.
+//! Fills and copies of rows, and what touches rows.
 
 use super::*;
 
@@ -38,6 +38,43 @@ fn columns_of_one_stream_do_not_stand_for_each_other_nor_a_read_for_a_write() {
     t.work(1, "even", &column(0, true)).work(1, "looks", &reads());
     t.work(2, "read", &[at(8..12, false)]);
     assert_eq!(t.races(), [("even", "read")]);
+}
+
+#[test]
+fn reads_of_columns_do_not_stand_for_each_other() {
+    let mut t = Told::new();
+    t.work(1, "even", &column(0, false)).work(1, "odd", &column(4, false));
+    t.work(2, "write", &[at(9..11, true)]);
+    assert_eq!(t.races(), [("even", "write")]);
+    t.work(1, "later", &column(0, false)).record(7, 1).wait(2, 7);
+    t.work(2, "in order", &[at(9..11, true)]);
+    assert_eq!(t.races()[1..], [("write", "later")]);
+}
+
+#[test]
+fn a_read_of_rows_meets_a_write_of_rows_at_another_pitch_where_they_have_a_byte_in_common() {
+    // Rows at 0, 8, 16 and so on, beside single bytes at 4, 21, 38 and 55, and one at 72.
+    let wide = |rows, writes| [Touched::in_rows(BLOCK + 4, (1, rows, 17), writes)];
+    for writes in [false, true] {
+        let mut t = Told::new();
+        t.work(1, "even", &column(0, writes)).work(2, "between", &wide(4, !writes));
+        assert_eq!(t.races(), NONE);
+        let mut t = Told::new();
+        t.work(1, "even", &column(0, writes)).work(2, "one more", &wide(5, !writes));
+        assert_eq!(t.races(), [("even", "one more")]);
+        assert_eq!(t.0.races()[0].range, 72..73);
+    }
+}
+
+#[test]
+fn what_the_host_has_seen_of_columns_is_let_go_of_and_what_it_has_not_is_kept() {
+    let mut t = Told::forgetful();
+    t.work(1, "even", &column(0, false)).work(2, "odd", &column(4, false));
+    t.record(7, 1).query(7, true);
+    t.work(3, "writes even", &column(0, true));
+    assert_eq!(t.races(), NONE);
+    t.work(3, "writes odd", &column(4, true));
+    assert_eq!(t.races(), [("odd", "writes odd")]);
 }
 
 #[test]
