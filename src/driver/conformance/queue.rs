@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::calls::{Event, N, Stream, WORDS, at};
+use super::rows::{self, column, device};
 use super::subject::Subject;
 
 on_every_subject![
@@ -66,15 +67,16 @@ fn a_stream_takes_a_thousand_of_all_kinds(on: &Subject) {
     let s = on.stream();
     let (x, y) = (on.filled(0, N, &s), on.filled(0, N, &s));
     let (host, timed) = (on.pinned_with(&[0; N]), on.timed_event());
-    fill_up(on, &s, |i| match i % 6 {
+    fill_up(on, &s, |i| match i % 7 {
         0 => on.increment(x, WORDS, &s),
         1 => on.fill(y, 1, N, &s),
         2 => on.copy(y, x, N, &s),
         3 => on.up(y, host, N, &s),
         4 => on.down(host, y, N, &s),
+        5 => on.copy_rows(&column(device(y, 16), rows::host(host, 16)), &s),
         _ => on.record_again(&timed, &s),
     });
-    let increments = REST.div_ceil(6) as u32;
+    let increments = REST.div_ceil(7) as u32;
     assert_eq!(on.read(x, N, &s), increments.to_le_bytes().repeat(N / 4));
 }
 
@@ -131,6 +133,7 @@ fn no_call_but_those_that_say_so_waits_for_the_device(on: &Subject) {
     on.up(x, host, N, &s);
     on.down(host, x, N, &s);
     on.copy(y, x, N, &s);
+    on.copy_rows(&column(rows::host(host, 16), device(y, 16)), &s);
     on.fill(x, 4, N, &s);
     on.increment(x, WORDS, &s);
     on.free(on.alloc(N, &s), &s);

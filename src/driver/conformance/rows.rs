@@ -23,11 +23,11 @@ on_every_subject![
 /// What memory holds before.
 const BEFORE: u8 = 0xA5;
 
-fn device(ptr: DevicePtr, pitch: usize) -> CopySide {
+pub(super) fn device(ptr: DevicePtr, pitch: usize) -> CopySide {
     CopySide { memory: CopyMemory::Device(ptr), pitch }
 }
 
-fn host(host: Host, pitch: usize) -> CopySide {
+pub(super) fn host(host: Host, pitch: usize) -> CopySide {
     CopySide { memory: CopyMemory::Host(host.ptr()), pitch }
 }
 
@@ -151,7 +151,7 @@ fn copies_of_no_rows_or_empty_ones_do_nothing(on: &Subject) {
 }
 
 /// 4 bytes in every 16 of `N`.
-fn column(dst: CopySide, src: CopySide) -> CopyRows {
+pub(super) fn column(dst: CopySide, src: CopySide) -> CopyRows {
     rows(dst, src, 4, N / 16)
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 
 use super::calls::{N, WORDS};
 use super::kernels::probe;
+use super::rows::{column, device};
 use super::subject::Subject;
 
 on_every_subject![
@@ -39,6 +40,7 @@ fn every_call_may_be_made_by_a_thread_that_makes_no_other(on: &Subject) {
     elsewhere(|| on.wait(&t, &end));
     elsewhere(|| on.down(host, y, N, &t));
     elsewhere(|| on.up(x, host, N, &t));
+    elsewhere(|| on.copy_rows(&column(device(y, 16), device(x, 16)), &t));
     let last = elsewhere(|| on.record(&t));
     elsewhere(|| on.finish(&last));
     assert!(elsewhere(|| driver.event_elapsed(&start, &end)).is_ok());
