@@ -113,8 +113,8 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, IntoDeviceSlice,
-    IntoDeviceSliceMut, Read, Write,
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, HostSlice,
+    HostSliceMut, IntoDeviceSlice, IntoDeviceSliceMut, Pieces, Read, Write,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
@@ -122,7 +122,7 @@ pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions}
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;
-pub use op::{CopySource, CopyTarget, ToVec, Upload};
+pub use op::{CopySource, CopyTarget, OnDevice, ToVec, Upload};
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 

@@ -4,9 +4,10 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::store::Backing;
 use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
-use crate::driver::{DevicePtr, DriverError, Fact};
+use crate::driver::{CopyMemory, DevicePtr, DriverError, Fact};
 use crate::error::{Error, Result};
 use crate::reactor::{Clock, Held, Lane, LaneId, OpKey, Operation, Recording};
 
@@ -55,14 +56,6 @@ impl Allocation {
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
 
-    pub(crate) fn ptr(&self) -> DevicePtr {
-        self.ptr
-    }
-
-    pub(crate) fn tracked(&self) -> &Tracked {
-        &self.tracked
-    }
-
     /// The operations, the last of each lane, that may still be using it.
     fn unfinished_users(&self) -> Clock {
         let mut users = Clock::default();
@@ -105,6 +98,18 @@ impl Allocation {
         unsafe { enqueue.driver().free(self.ptr, enqueue.stream()) }.map_err(refused)?;
         enqueue.finish(Recording::Lazy, Held::No);
         Ok(())
+    }
+}
+
+impl Backing for Allocation {
+    const KIND: Memory = Memory::Device;
+
+    fn tracked(&self) -> &Tracked {
+        &self.tracked
+    }
+
+    fn address(&self, offset: usize) -> CopyMemory {
+        CopyMemory::Device(DevicePtr(self.ptr.0 + offset as u64))
     }
 }
 

@@ -4,31 +4,41 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bytemuck::Pod;
+
 use super::allocation::Allocation;
 use super::pod::byte_len;
-use super::view::{DeviceSlice, DeviceSliceMut};
+use super::store::{Place, Store};
 use crate::device::{Device, DeviceCore};
 use crate::error::Result;
-use bytemuck::Pod;
 
 /// `len` elements of `T` in device memory.
 ///
 /// # What is ordered with what
 ///
-/// Every operation that takes a buffer notes whether it reads or writes it. An operation on another
-/// stream that conflicts (one of the two writes) waits for it on the device; the host never does.
-/// Readers do not wait for readers. Nothing needs to be declared, and no program text names an
-/// event.
+/// Every operation notes which elements it reads and which it writes: all of a buffer that it is
+/// given, or those of a slice, a column, a tile or a part of one. An operation on another stream that
+/// touches one of the same elements, where one of the two writes it, waits for the first on the
+/// device; the host never does. Readers do not wait for readers, nor do those of the one half wait
+/// for those of the other, nor those of one column for those of another. Nothing needs to be
+/// declared, and no program text names an event.
+///
+/// ```
+/// # fn f(device: &headwater::Device) -> headwater::Result<()> {
+/// let mut x = device.zeros::<f32>(1 << 20)?;
+/// let (mut low, mut high) = x.split_at_mut(1 << 19)?;
+/// device.stream().in_scope(|| low.fill(1.0))?;
+/// device.stream().in_scope(|| high.fill(2.0))?; // does not wait for the first
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Drop
 ///
 /// Dropping it never blocks: the memory is freed in stream order (`cuMemFreeAsync`) after the last
 /// operation that uses it, whether or not anyone awaits that.
 pub struct DeviceBuffer<T> {
-    /// `None` only where there are no bytes.
-    allocation: Option<Allocation>,
-    core: Arc<DeviceCore>,
-    len: usize,
+    pub(super) store: Store<Allocation>,
     element: PhantomData<T>,
 }
 
@@ -38,48 +48,47 @@ impl<T: Pod> DeviceBuffer<T> {
     pub(crate) fn unwritten(core: &Arc<DeviceCore>, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
         core.reactor().check()?;
-        let allocation = match bytes {
+        let memory = match bytes {
             0 => None,
             _ => Some(Allocation::new(core, bytes)?),
         };
-        Ok(DeviceBuffer { allocation, core: core.clone(), len, element: PhantomData })
+        Ok(DeviceBuffer::of_store(Store { memory, core: core.clone(), len, size: size_of::<T>() }))
     }
 
-    /// The whole buffer as something that an operation reads.
-    pub(crate) fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice::new(self.allocation.as_ref(), &self.core, self.len)
+    /// `store` was made for elements of `T`.
+    pub(super) fn of_store(store: Store<Allocation>) -> Self {
+        DeviceBuffer { store, element: PhantomData }
     }
 
-    /// The whole buffer as something that an operation writes.
-    pub(crate) fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut::new(self.allocation.as_ref(), &self.core, self.len)
+    pub(crate) fn place(&self) -> Place<'_, Allocation> {
+        self.store.place()
     }
 }
 
 impl<T> DeviceBuffer<T> {
     /// Elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.store.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.store.len == 0
     }
 
     /// The device that the memory is on.
     pub fn device(&self) -> Device {
-        Device::from_core(self.core.clone())
+        Device::from_core(self.store.core.clone())
     }
 }
 
 impl<T> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceBuffer")
-            .field("number", &self.allocation.as_ref().map(|allocation| allocation.tracked().id()))
+            .field("number", &self.store.number())
             .field("type", &std::any::type_name::<T>())
-            .field("len", &self.len)
-            .field("device", &self.core.number())
+            .field("len", &self.store.len)
+            .field("device", &self.store.core.number())
             .finish_non_exhaustive()
     }
 }

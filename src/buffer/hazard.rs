@@ -240,14 +240,25 @@ impl Hazards {
         }
     }
 
-    /// The host, with nothing in flight, wrote all of it.
-    pub(crate) fn written_by_host(&mut self) {
+    /// The host, with nothing in flight there, wrote these bytes.
+    pub(crate) fn written_by_host(&mut self, region: &Region) {
         let bytes = self.spans.last().map_or(0, |span| span.range.end);
-        let span = Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
-        self.spans = SmallVec::from_iter([span]);
-        self.lanes = Lanes::None;
-        self.last = None;
-        self.shared = false;
+        if region.piece() == Some(0..bytes) {
+            let span =
+                Span { range: 0..bytes, writer: None, readers: Readers::new(), defined: true };
+            self.spans = SmallVec::from_iter([span]);
+            self.lanes = Lanes::None;
+            self.last = None;
+            self.shared = false;
+            return;
+        }
+        for row in 0..region.rows() {
+            let start = region.start() + row * region.pitch();
+            for index in self.split(&(start..start + region.row())) {
+                let span = &mut self.spans[index];
+                (span.writer, span.readers, span.defined) = (None, Readers::new(), true);
+            }
+        }
     }
 
     /// Calls `each` with every operation that may still touch this memory.
@@ -361,7 +372,7 @@ mod tests {
         assert!(private_to(&hazards, 1) && !private_to(&hazards, 0));
         hazards.undo(replaced);
         assert!(!private_to(&hazards, 1) && !private_to(&hazards, 0));
-        hazards.written_by_host();
+        hazards.written_by_host(&Region::of_bytes(0..8));
         assert!(private_to(&hazards, 0) && private_to(&hazards, 1));
         note(&mut hazards, &read(0..8), t(2, 1));
         assert!(private_to(&hazards, 2) && !private_to(&hazards, 0));

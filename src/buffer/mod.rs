@@ -2,19 +2,32 @@
 
 mod allocation;
 mod device_buffer;
+mod each;
 mod guards;
 mod hazard;
+mod host_access;
 mod host_buffer;
+mod into_view;
+mod pieces;
+mod pinned;
 mod pod;
 mod region;
+mod shape;
+mod store;
 mod tracked;
 mod view;
 
+pub(crate) use allocation::Allocation;
 pub use device_buffer::DeviceBuffer;
+pub(crate) use each::{
+    for_device_slices, for_device_slices_mut, for_host_slices, for_host_slices_mut,
+};
 pub use guards::{HostMut, HostRef, Read, Write};
 pub(crate) use hazard::{Access, Hazards, Mode, Note};
 pub use host_buffer::HostBuffer;
-#[expect(unused_imports, reason = "views of parts are not offered yet")]
-pub(crate) use region::Region;
+pub use into_view::{IntoDeviceSlice, IntoDeviceSliceMut};
+pub use pieces::Pieces;
+pub(crate) use shape::Shape;
+pub(crate) use store::{Backing, Place};
 pub(crate) use tracked::{Memory, Tracked};
-pub use view::{DeviceSlice, DeviceSliceMut, IntoDeviceSlice, IntoDeviceSliceMut};
+pub use view::{DeviceSlice, DeviceSliceMut, HostSlice, HostSliceMut};

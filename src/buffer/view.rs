@@ -1,157 +1,253 @@
-//! Borrowed device memory, as operations take it.
+//! Borrowed memory in one piece.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
 use super::allocation::Allocation;
 use super::device_buffer::DeviceBuffer;
-use super::hazard::{Access, Mode};
-use super::region::Region;
-use super::tracked::Tracked;
-use crate::device::DeviceCore;
-use crate::driver::DevicePtr;
+use super::each::{for_device_slices, for_device_slices_mut, for_host_slices, for_host_slices_mut};
+use super::host_buffer::HostBuffer;
+use super::pieces::Pieces;
+use super::pinned::Pinned;
+use super::shape::Cut;
+use super::store::Place;
+use crate::device::Device;
+use crate::error::Result;
 
-/// Where a view lies. What both kinds of view share.
-struct Place<'a> {
-    /// `None` only where there are no bytes.
-    allocation: Option<&'a Allocation>,
-    core: &'a Arc<DeviceCore>,
-    len: usize,
-}
-
+/// Declares a view: a place, and the kind of borrow that `$marker` is.
 macro_rules! view {
-    ($(#[$doc:meta])* $name:ident, $marker:ty) => {
+    ($(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
         $(#[$doc])*
         pub struct $name<'a, T> {
-            place: Place<'a>,
+            place: Place<'a, $memory>,
             element: PhantomData<$marker>,
         }
 
         impl<'a, T: Pod> $name<'a, T> {
-            pub(super) fn new(
-                allocation: Option<&'a Allocation>,
-                core: &'a Arc<DeviceCore>,
-                len: usize,
-            ) -> Self {
-                $name { place: Place { allocation, core, len }, element: PhantomData }
+            /// `place` is borrowed for `'a` as this kind of view borrows.
+            pub(super) fn new(place: Place<'a, $memory>) -> Self {
+                $name { place, element: PhantomData }
             }
 
-            /// First byte; null where there are none.
-            pub(crate) fn ptr(&self) -> DevicePtr {
-                self.place.allocation.map_or(DevicePtr(0), Allocation::ptr)
+            pub(crate) fn place(&self) -> Place<'a, $memory> {
+                self.place
             }
 
-            pub(crate) fn bytes(&self) -> usize {
-                self.place.len * size_of::<T>()
-            }
-
-            pub(crate) fn core(&self) -> &'a Arc<DeviceCore> {
-                self.place.core
-            }
-
-            /// The memory, if there are any bytes, and how it is touched.
-            pub(crate) fn access(&self, mode: Mode) -> (Option<&'a Tracked>, Access) {
-                let tracked = self.place.allocation.map(Allocation::tracked);
-                (tracked, Access { region: Region::of_bytes(0..self.bytes()), mode })
+            /// The device whose memory it is, or whose copies it is made for.
+            pub fn device(&self) -> Device {
+                Device::from_core(self.place.core().clone())
             }
         }
+    };
+}
+pub(super) use view;
+
+/// Declares a view of memory in one piece.
+macro_rules! slice {
+    ($(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
+        view! { $(#[$doc])* $name of $memory as $marker }
 
         impl<T> $name<'_, T> {
             /// Elements.
             pub fn len(&self) -> usize {
-                self.place.len
+                self.place.shape().len()
             }
 
             /// Whether there are none.
             pub fn is_empty(&self) -> bool {
-                self.place.len == 0
+                self.place.shape().is_empty()
             }
         }
 
         impl<T> fmt::Debug for $name<'_, T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).field("len", &self.place.len).finish_non_exhaustive()
+                f.debug_struct(stringify!($name))
+                    .field("buffer", &self.place.store().number())
+                    .field("start", &self.place.shape().start())
+                    .field("len", &self.len())
+                    .finish_non_exhaustive()
             }
         }
     };
 }
 
-view! {
-    /// Device memory that an operation reads: a borrow of a [`DeviceBuffer`] for the call.
+slice! {
+    /// Elements of device memory, to read: a borrow of a [`DeviceBuffer`] or of a part of one.
     ///
-    /// Made by [`IntoDeviceSlice`]. It is the whole buffer; parts of one are still to come.
-    DeviceSlice, &'a [T]
+    /// Made by [`DeviceBuffer::slice`] and its like. An operation that takes it is ordered with those
+    /// that touch the same elements, and with no others.
+    DeviceSlice of Allocation as &'a [T]
 }
 
-view! {
-    /// Device memory that an operation writes: an exclusive borrow of a [`DeviceBuffer`] for the
-    /// call.
+slice! {
+    /// Elements of device memory, to read and write: an exclusive borrow of a [`DeviceBuffer`] or of a
+    /// part of one.
     ///
-    /// Made by [`IntoDeviceSliceMut`].
-    DeviceSliceMut, &'a mut [T]
+    /// Made by [`DeviceBuffer::slice_mut`], [`DeviceBuffer::split_at_mut`] and their like. While it
+    /// lives no other view of the same elements does:
+    ///
+    /// ```compile_fail,E0499
+    /// # fn f(mut x: headwater::DeviceBuffer<f32>) -> headwater::Result<()> {
+    /// let mut a = x.slice_mut(..8)?;
+    /// let mut b = x.slice_mut(4..)?; // could be the same elements
+    /// a.fill(0.0)?;
+    /// b.fill(1.0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The compiler cannot see that two ranges are disjoint. `split_at_mut` and `chunks_mut` know it:
+    ///
+    /// ```
+    /// # fn f(mut x: headwater::DeviceBuffer<f32>) -> headwater::Result<()> {
+    /// let (mut a, mut b) = x.split_at_mut(8)?;
+    /// a.fill(0.0)?;
+    /// b.fill(1.0)?; // on another stream it would not wait for the first
+    /// # Ok(())
+    /// # }
+    /// ```
+    DeviceSliceMut of Allocation as &'a mut [T]
 }
 
-/// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, or an `&Arc<DeviceBuffer<T>>` that
-/// several tasks share.
-#[diagnostic::on_unimplemented(
-    message = "a kernel cannot read a `{Self}` as a `&[{T}]`",
-    label = "not device memory with elements of `{T}`",
-    note = "a kernel reads a `&DeviceBuffer<{T}>` or an `&Arc<DeviceBuffer<{T}>>`; what `upload` \
-            returns is a future of one: is an `.await?` missing?"
-)]
-pub trait IntoDeviceSlice<'a, T> {
-    /// The memory, for a call that reads it.
-    fn into_device_slice(self) -> DeviceSlice<'a, T>;
+slice! {
+    /// Elements of pinned memory, to read: a borrow of a [`HostBuffer`] or of a part of one.
+    ///
+    /// Made by [`HostBuffer::slice`] and its like.
+    HostSlice of Pinned as &'a [T]
 }
 
-/// What a kernel can read and write as a `&mut [T]`: a `&mut DeviceBuffer<T>`. One that is a variable
-/// is moved into the call: write `&mut *x` to use it again.
-#[diagnostic::on_unimplemented(
-    message = "a kernel cannot write a `{Self}` as a `&mut [{T}]`",
-    label = "not device memory to write, with elements of `{T}`",
-    note = "a kernel writes a `&mut DeviceBuffer<{T}>`; what `upload` returns is a future of a \
-            `DeviceBuffer`: is an `.await?` missing?"
-)]
-pub trait IntoDeviceSliceMut<'a, T> {
-    /// The memory, for a call that writes it.
-    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T>;
+slice! {
+    /// Elements of pinned memory, to read and write: an exclusive borrow of a [`HostBuffer`] or of a
+    /// part of one.
+    ///
+    /// Made by [`HostBuffer::slice_mut`], [`HostBuffer::chunks_mut`] and their like. The device may
+    /// copy to or from one chunk while the host has a guard of another; never of the same:
+    ///
+    /// ```compile_fail,E0502
+    /// # async fn f(y: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) {
+    /// let mut chunk = out.slice_mut(..8).unwrap();
+    /// let bytes = chunk.read().await.unwrap();
+    /// y.copy_to(&mut chunk).unwrap(); // would write what `bytes` reads
+    /// println!("{}", bytes[0]);
+    /// # }
+    /// ```
+    HostSliceMut of Pinned as &'a mut [T]
 }
 
-impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a DeviceBuffer<T> {
-    fn into_device_slice(self) -> DeviceSlice<'a, T> {
-        self.as_slice()
+impl<T> Clone for DeviceSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a mut DeviceBuffer<T> {
-    fn into_device_slice(self) -> DeviceSlice<'a, T> {
-        self.as_slice()
+impl<T> Copy for DeviceSlice<'_, T> {}
+
+impl<T> Clone for HostSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl<'a, T: Pod> IntoDeviceSlice<'a, T> for &'a Arc<DeviceBuffer<T>> {
-    fn into_device_slice(self) -> DeviceSlice<'a, T> {
-        self.as_slice()
-    }
+impl<T> Copy for HostSlice<'_, T> {}
+
+/// What can be read of everything that is in one piece.
+macro_rules! read_in_pieces {
+    ($slice:ident; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// All of it, to read.
+            pub fn as_slice(&self) -> $slice<$borrow, T> {
+                $slice::new(self.place())
+            }
+
+            /// The elements of a range, to read.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): it ends past the end, or before its start.
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<$slice<$borrow, T>> {
+                Ok($slice::new(self.place().elements(range)?))
+            }
+
+            /// The elements before index `mid` and those from there on, to read.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): `mid` is more than the length.
+            pub fn split_at(
+                &self,
+                mid: usize,
+            ) -> Result<($slice<$borrow, T>, $slice<$borrow, T>)> {
+                Ok((self.slice(..mid)?, self.slice(mid..)?))
+            }
+
+            /// Pieces of `len` elements each, to read; the last one may have less.
+            ///
+            /// # Errors
+            ///
+            /// [`EmptyPieces`](crate::Error::EmptyPieces): `len` is 0.
+            pub fn chunks(&self, len: usize) -> Result<Pieces<$slice<$borrow, T>>> {
+                let whole = self.as_slice();
+                let cut = Cut::new(whole.place().shape(), 1, len)?;
+                Ok(Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape))))
+            }
+        }
+    )+};
 }
 
-impl<'a, T> IntoDeviceSlice<'a, T> for DeviceSlice<'a, T> {
-    fn into_device_slice(self) -> DeviceSlice<'a, T> {
-        self
-    }
+/// What can be written of everything that is in one piece.
+macro_rules! write_in_pieces {
+    ($slice:ident; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// All of it, to read and write.
+            pub fn as_slice_mut(&mut self) -> $slice<$borrow, T> {
+                $slice::new(self.place())
+            }
+
+            /// The elements of a range, to read and write.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): it ends past the end, or before its start.
+            pub fn slice_mut(
+                &mut self,
+                range: impl RangeBounds<usize>,
+            ) -> Result<$slice<$borrow, T>> {
+                Ok($slice::new(self.place().elements(range)?))
+            }
+
+            /// The elements before index `mid` and those from there on, to read and write: what
+            /// touches the ones is not ordered with what touches the others.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): `mid` is more than the length.
+            pub fn split_at_mut(
+                &mut self,
+                mid: usize,
+            ) -> Result<($slice<$borrow, T>, $slice<$borrow, T>)> {
+                let place = self.place();
+                let (before, after) = (place.elements(..mid)?, place.elements(mid..)?);
+                Ok(($slice::new(before), $slice::new(after)))
+            }
+
+            /// Pieces of `len` elements each, to read and write; the last one may have less.
+            ///
+            /// # Errors
+            ///
+            /// [`EmptyPieces`](crate::Error::EmptyPieces): `len` is 0.
+            pub fn chunks_mut(&mut self, len: usize) -> Result<Pieces<$slice<$borrow, T>>> {
+                let whole = self.as_slice_mut();
+                let cut = Cut::new(whole.place().shape(), 1, len)?;
+                Ok(Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape))))
+            }
+        }
+    )+};
 }
 
-impl<'a, T: Pod> IntoDeviceSliceMut<'a, T> for &'a mut DeviceBuffer<T> {
-    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
-        self.as_slice_mut()
-    }
-}
-
-impl<'a, T> IntoDeviceSliceMut<'a, T> for DeviceSliceMut<'a, T> {
-    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
-        self
-    }
-}
+for_device_slices!(read_in_pieces! { DeviceSlice; });
+for_host_slices!(read_in_pieces! { HostSlice; });
+for_device_slices_mut!(write_in_pieces! { DeviceSliceMut; });
+for_host_slices_mut!(write_in_pieces! { HostSliceMut; });

@@ -173,16 +173,80 @@ pub enum Error {
         destination_len: usize,
     },
 
-    /// An element that [`DeviceBuffer::fill`](crate::DeviceBuffer::fill) does not take.
+    /// A range that is not within the view, or ends before it starts.
     #[error(
-        "filling with elements of {element_size} bytes takes too many driver calls: such elements \
-         have at most {most} bytes, or repeat after 4, 2 or 1; upload them instead"
+        "{what} {}..{} of a view that has {len}: give a range that starts no later than it ends, and \
+         ends at {len} at the latest", range.start, range.end
+    )]
+    #[non_exhaustive]
+    OutOfRange {
+        /// Elements, rows or columns.
+        what: &'static str,
+        /// What was asked for.
+        range: Range<usize>,
+        /// How many there are.
+        len: usize,
+    },
+
+    /// Memory was to be cut into pieces, or parts, without elements.
+    #[error("pieces of 0 elements, or 0 of them, are not all of a view: ask for at least 1")]
+    EmptyPieces,
+
+    /// Memory was to be a matrix with a number of columns that leaves a row unfinished.
+    #[error(
+        "{len} elements are not a matrix of {columns} columns: take a slice whose length is a multiple of \
+         a number of columns that is not 0"
+    )]
+    #[non_exhaustive]
+    NotRows {
+        /// Elements there are.
+        len: usize,
+        /// Columns asked for.
+        columns: usize,
+    },
+
+    /// Two matrices that must have as many rows and columns have not.
+    #[error(
+        "{operation}: the source has {} rows of {} elements and the destination {} of {}; they must have \
+         the same shape", source_shape[0], source_shape[1], destination_shape[0], destination_shape[1]
+    )]
+    #[non_exhaustive]
+    ShapeMismatch {
+        /// What was to be done.
+        operation: &'static str,
+        /// Rows and columns of the source.
+        source_shape: [usize; 2],
+        /// Rows and columns of the destination.
+        destination_shape: [usize; 2],
+    },
+
+    /// Rows that are further apart than the driver copies or fills in one call.
+    #[error(
+        "{operation}: the rows are {pitch} bytes apart, a driver takes up to {most}: take one `row` at a \
+         time"
+    )]
+    #[non_exhaustive]
+    RowsTooFarApart {
+        /// What was to be done.
+        operation: &'static str,
+        /// Bytes from row to row.
+        pitch: usize,
+        /// The most there may be.
+        most: usize,
+    },
+
+    /// A value that [`DeviceBuffer::fill`](crate::DeviceBuffer::fill) does not take, there.
+    #[error(
+        "filling with a value of {element_size} bytes that does not repeat after 4, 2 or 1 would take \
+         {calls} driver calls here, of {most} at most: upload the elements instead"
     )]
     #[non_exhaustive]
     FillTooWide {
         /// Bytes of an element.
         element_size: usize,
-        /// The most allowed for elements of no more alignment than these, where nothing repeats.
+        /// Calls it would take.
+        calls: usize,
+        /// The most there may be.
         most: usize,
     },
 

@@ -1,23 +1,42 @@
 //! Copies between device memory and pinned memory.
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 
 use super::submit::{Operand, submit};
-use crate::buffer::{Access, DeviceBuffer, HostBuffer, Mode, Tracked};
+use crate::buffer::{
+    Access, Backing, DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostSlice,
+    HostSliceMut, Memory, Mode, Place, Shape, Tracked, for_device_slices, for_device_slices_mut,
+    for_host_slices, for_host_slices_mut,
+};
 use crate::device::DeviceCore;
-use crate::driver::DevicePtr;
+use crate::driver::{CopyMemory, CopyRows, CopySide, Driver, DriverResult, StreamHandle};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, OpKey, Operation};
 
-/// What a copy reads: a [`DeviceBuffer`] or a [`HostBuffer`].
+/// What a copy reads: a [`DeviceBuffer`] or a [`HostBuffer`], a view or a part of one, or an `Arc` of
+/// any of these.
+#[diagnostic::on_unimplemented(
+    message = "a copy cannot read `{T}`s from a `{Self}`",
+    note = "a copy reads a reference to a buffer, or to a view or part of one"
+)]
 pub trait CopySource<T>: sealed::Source<T> {}
 
-/// What a copy writes: a [`DeviceBuffer`] or a [`HostBuffer`].
+/// What a copy writes: a [`DeviceBuffer`] or a [`HostBuffer`], or a mutable view or a part of one.
+#[diagnostic::on_unimplemented(
+    message = "a copy cannot write `{T}`s to a `{Self}`",
+    note = "a copy writes a `&mut` of a buffer, or of a mutable view or part of one"
+)]
 pub trait CopyTarget<T>: sealed::Target<T> {}
+
+/// Device memory of any shape: one side of each copy is that.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` is not device memory, as one side of a copy has to be",
+    note = "between two pinned buffers, copy on the host: `b.write().await?.copy_from_slice(&a.read().await?)`"
+)]
+pub trait OnDevice: sealed::OnDevice {}
 
 mod sealed {
     use super::Side;
@@ -31,172 +50,266 @@ mod sealed {
         #[doc(hidden)]
         fn target(&mut self) -> Side<'_>;
     }
+
+    pub trait OnDevice {}
 }
 
 /// One end of a copy.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct Side<'a> {
-    memory: Address,
+    /// Of the first element; `None` where there are no bytes.
+    first: Option<CopyMemory>,
+    memory: Memory,
     touched: (Option<&'a Tracked>, Access),
     core: &'a Arc<DeviceCore>,
-    len: usize,
-    bytes: usize,
+    shape: Shape,
+    /// Of a matrix, which is copied to one of the same shape only.
+    is_matrix: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Address {
-    Device(DevicePtr),
-    Pinned(NonNull<u8>),
+impl<'a> Side<'a> {
+    fn new<M: Backing>(place: Place<'a, M>, mode: Mode, is_matrix: bool) -> Self {
+        let (first, memory, touched) = (place.address(), M::KIND, place.access(mode));
+        Side { first, memory, touched, core: place.core(), shape: place.shape(), is_matrix }
+    }
+
+    fn rows(&self) -> usize {
+        self.touched.1.region.rows()
+    }
+
+    fn pitch(&self) -> usize {
+        self.touched.1.region.pitch()
+    }
 }
 
-impl<T: Pod> sealed::Source<T> for DeviceBuffer<T> {
-    fn source(&self) -> Side<'_> {
-        let view = self.as_slice();
-        Side {
-            memory: Address::Device(view.ptr()),
-            touched: view.access(Mode::Read),
-            core: view.core(),
-            len: view.len(),
-            bytes: view.bytes(),
+macro_rules! copy_source {
+    ($is_matrix:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> CopySource<T> for $type {}
+        impl<$($generics)*> sealed::Source<T> for $type {
+            fn source(&self) -> Side<'_> {
+                Side::new(self.place(), Mode::Read, $is_matrix)
+            }
         }
-    }
+    )+};
 }
 
-impl<T: Pod> sealed::Target<T> for DeviceBuffer<T> {
-    fn target(&mut self) -> Side<'_> {
-        let view = self.as_slice_mut();
-        Side {
-            memory: Address::Device(view.ptr()),
-            touched: view.access(Mode::Overwrite),
-            core: view.core(),
-            len: view.len(),
-            bytes: view.bytes(),
+macro_rules! copy_target {
+    ($is_matrix:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> CopyTarget<T> for $type {}
+        impl<$($generics)*> sealed::Target<T> for $type {
+            fn target(&mut self) -> Side<'_> {
+                Side::new(self.place(), Mode::Overwrite, $is_matrix)
+            }
         }
-    }
+    )+};
 }
 
-impl<T: Pod> sealed::Source<T> for HostBuffer<T> {
+impl<T, S: CopySource<T>> CopySource<T> for Arc<S> {}
+impl<T, S: CopySource<T>> sealed::Source<T> for Arc<S> {
     fn source(&self) -> Side<'_> {
-        pinned_side(self, Mode::Read)
+        S::source(self)
     }
 }
 
-impl<T: Pod> sealed::Target<T> for HostBuffer<T> {
-    fn target(&mut self) -> Side<'_> {
-        pinned_side(self, Mode::Overwrite)
+impl<S: OnDevice> OnDevice for Arc<S> {}
+impl<S: OnDevice> sealed::OnDevice for Arc<S> {}
+
+macro_rules! copy_to {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> OnDevice for $type {}
+        impl<$($generics)*> sealed::OnDevice for $type {}
+        impl<$($generics)*> $type {
+            /// Copies all of it into `target`, on the current stream of its device
+            /// (`cuMemcpyDtoHAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows).
+            ///
+            /// # Errors
+            ///
+            /// As [`DeviceBuffer::copy_from`].
+            pub fn copy_to<D: CopyTarget<T>>(&self, target: &mut D) -> Result<Completion> {
+                copy(&sealed::Source::<T>::source(self), &target.target())
+            }
+        }
+    )+};
+}
+
+macro_rules! copy_from {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// Copies all of `source` into it, on the current stream of its device
+            /// (`cuMemcpyHtoDAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows).
+            ///
+            /// Enqueued when it returns; ordered after what writes `source` and after everything that
+            /// touches what is written. Both may be dropped at once.
+            ///
+            /// # Errors
+            ///
+            /// [`LengthMismatch`](Error::LengthMismatch), or [`ShapeMismatch`](Error::ShapeMismatch)
+            /// between two matrices; [`Uninitialised`](Error::Uninitialised),
+            /// [`WrongDevice`](Error::WrongDevice), [`RowsTooFarApart`](Error::RowsTooFarApart),
+            /// [`QueueFull`](Error::QueueFull), the driver refused, or the device is lost. Nothing is
+            /// enqueued then.
+            pub fn copy_from<S: CopySource<T>>(&mut self, source: &S) -> Result<Completion> {
+                copy(&source.source(), &sealed::Target::<T>::target(self))
+            }
+        }
+    )+};
+}
+
+macro_rules! copy_to_device {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// Copies all of it into device memory: [`DeviceBuffer::copy_from`] the other way round.
+            ///
+            /// # Errors
+            ///
+            /// As [`DeviceBuffer::copy_from`].
+            pub fn copy_to<D>(&self, target: &mut D) -> Result<Completion>
+            where
+                D: CopyTarget<T> + OnDevice,
+            {
+                copy(&sealed::Source::<T>::source(self), &target.target())
+            }
+        }
+    )+};
+}
+
+macro_rules! copy_from_device {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// Copies all of `source`, which is device memory, into it: [`DeviceBuffer::copy_to`] the
+            /// other way round.
+            ///
+            /// # Errors
+            ///
+            /// As [`DeviceBuffer::copy_from`].
+            pub fn copy_from<S>(&mut self, source: &S) -> Result<Completion>
+            where
+                S: CopySource<T> + OnDevice,
+            {
+                copy(&source.source(), &sealed::Target::<T>::target(self))
+            }
+        }
+    )+};
+}
+
+for_device_slices!(copy_source! { false; });
+for_host_slices!(copy_source! { false; });
+for_device_slices_mut!(copy_target! { false; });
+for_host_slices_mut!(copy_target! { false; });
+for_device_slices!(copy_to! {});
+for_device_slices_mut!(copy_from! {});
+for_host_slices!(copy_to_device! {});
+for_host_slices_mut!(copy_from_device! {});
+
+/// Refuses rows so many bytes apart that one call of the driver does not take them.
+pub(super) fn check_pitch(operation: &'static str, pitch: usize) -> Result<()> {
+    const MOST: usize = (1 << 31) - 1;
+    match pitch {
+        ..=MOST => Ok(()),
+        _ => Err(Error::RowsTooFarApart { operation, pitch, most: MOST }),
     }
 }
 
-fn pinned_side<T: Pod>(buffer: &HostBuffer<T>, mode: Mode) -> Side<'_> {
-    Side {
-        memory: Address::Pinned(buffer.ptr()),
-        touched: (Some(buffer.tracked()), buffer.access(mode)),
-        core: buffer.core(),
-        len: buffer.len(),
-        bytes: buffer.bytes(),
-    }
-}
-
-impl<T: Pod> CopySource<T> for DeviceBuffer<T> {}
-impl<T: Pod> CopySource<T> for HostBuffer<T> {}
-impl<T: Pod> CopyTarget<T> for DeviceBuffer<T> {}
-impl<T: Pod> CopyTarget<T> for HostBuffer<T> {}
-
-impl<T: Pod> DeviceBuffer<T> {
-    /// Copies all of `source` into this buffer, on the current stream of this buffer's device
-    /// (`cuMemcpyHtoDAsync`, `cuMemcpyDtoDAsync`).
-    ///
-    /// Enqueued when it returns; ordered after what writes `source` and after everything that
-    /// touches this buffer. Both may be dropped at once.
-    ///
-    /// # Errors
-    ///
-    /// [`LengthMismatch`](Error::LengthMismatch), [`Uninitialised`](Error::Uninitialised),
-    /// [`WrongDevice`](Error::WrongDevice), [`QueueFull`](Error::QueueFull), the driver refused, or
-    /// the device is lost. Nothing is enqueued then.
-    pub fn copy_from<S: CopySource<T>>(&mut self, source: &S) -> Result<Completion> {
-        copy(&source.source(), &sealed::Target::target(self))
-    }
-
-    /// Copies all of this buffer into `target`, on the current stream of this buffer's device
-    /// (`cuMemcpyDtoHAsync`, `cuMemcpyDtoDAsync`).
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceBuffer::copy_from`].
-    pub fn copy_to<D: CopyTarget<T>>(&self, target: &mut D) -> Result<Completion> {
-        copy(&sealed::Source::source(self), &target.target())
-    }
-}
-
-impl<T: Pod> HostBuffer<T> {
-    /// Copies all of `source` into this buffer: [`DeviceBuffer::copy_to`] the other way round.
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceBuffer::copy_from`].
-    pub fn copy_from(&mut self, source: &DeviceBuffer<T>) -> Result<Completion> {
-        source.copy_to(self)
-    }
-
-    /// Copies all of this buffer into `target`: [`DeviceBuffer::copy_from`] the other way round.
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceBuffer::copy_from`].
-    pub fn copy_to(&self, target: &mut DeviceBuffer<T>) -> Result<Completion> {
-        target.copy_from(self)
-    }
-}
-
-fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
+/// What the copy is called, and a number for its direction.
+fn operation_of(source: &Side<'_>, target: &Side<'_>) -> (&'static Operation, u32) {
     const UP: Operation = Operation::transfer("copying to the device");
     const DOWN: Operation = Operation::transfer("copying to the host");
     const WITHIN: Operation = Operation::on_device("copying on the device");
-    let (operation, direction, core): (&'static Operation, _, _) =
-        match (source.memory, target.memory) {
-            (Address::Pinned(_), _) => (&UP, 1, target.core),
-            (_, Address::Pinned(_)) => (&DOWN, 2, source.core),
-            _ => (&WITHIN, 3, target.core),
-        };
-    if source.len != target.len {
-        return Err(Error::LengthMismatch {
-            operation: operation.name(),
-            source_len: source.len,
-            destination_len: target.len,
-        });
+    match (source.memory, target.memory) {
+        (Memory::Pinned, _) => (&UP, 1),
+        (_, Memory::Pinned) => (&DOWN, 2),
+        _ => (&WITHIN, 3),
     }
-    if source.bytes == 0 {
+}
+
+fn check_shapes(operation: &'static str, source: &Side<'_>, target: &Side<'_>) -> Result<()> {
+    let shape = |side: &Side<'_>| [side.shape.rows(), side.shape.columns()];
+    let (source_shape, destination_shape) = (shape(source), shape(target));
+    if source.is_matrix && target.is_matrix && source_shape != destination_shape {
+        return Err(Error::ShapeMismatch { operation, source_shape, destination_shape });
+    }
+    let (source_len, destination_len) = (source.shape.len(), target.shape.len());
+    if source_len != destination_len {
+        return Err(Error::LengthMismatch { operation, source_len, destination_len });
+    }
+    Ok(())
+}
+
+/// Both sides have elements of the same type.
+fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
+    let (operation, direction) = operation_of(source, target);
+    check_shapes(operation.name(), source, target)?;
+    let bytes = source.touched.1.region.bytes();
+    let (Some(src), Some(dst), 1..) = (source.first, target.first, bytes) else {
         return Ok(Completion::ready());
+    };
+    let core = match target.memory {
+        Memory::Device => target.core,
+        Memory::Pinned => source.core,
+    };
+    let in_rows = source.rows() > 1 || target.rows() > 1;
+    let rows = in_rows.then(|| rows_of(source, target, (src, dst), bytes));
+    if let Some(rows) = &rows {
+        check_pitch(operation.name(), rows.src.pitch.max(rows.dst.pitch))?;
     }
     let operands = [
         Operand::new("source", source.touched.clone()),
         Operand::new("target", target.touched.clone()),
     ];
-    // Equal sizes in one direction are expected to take equally long.
-    let key = source.bytes as u32 ^ direction << 28;
+    // Equal sizes in one direction and form are expected to take equally long.
+    let key = bytes as u32 ^ (direction | u32::from(in_rows) << 2) << 28;
     submit(core, OpKey { operation, key }, &operands, 1, |driver, stream| {
-        let bytes = source.bytes;
-        // SAFETY: both ranges are whole buffers of `bytes` bytes, held alive by their owners until
-        // this operation is done (device memory is freed after it in stream order, pinned memory
-        // is not reused before it is finished), and `submit` has ordered it with every access that
-        // conflicts. Source and target are not the same buffer: one is borrowed exclusively.
+        // SAFETY: both sides are elements of buffers, held alive by their owners until this operation is
+        // done (device memory is freed after it in stream order, pinned memory is not reused before it
+        // is finished), and `submit` has ordered it with every access that conflicts. No byte is of
+        // both: the target is borrowed exclusively.
         let copied = unsafe {
-            match (source.memory, target.memory) {
-                (Address::Pinned(src), Address::Device(dst)) => {
-                    driver.copy_h2d(dst, src, bytes, stream)
-                }
-                (Address::Device(src), Address::Pinned(dst)) => {
-                    driver.copy_d2h(dst, src, bytes, stream)
-                }
-                (Address::Device(src), Address::Device(dst)) => {
-                    driver.copy_d2d(dst, src, bytes, stream)
-                }
-                // No method takes two pinned buffers.
-                (Address::Pinned(_), Address::Pinned(_)) => Ok(()),
+            match &rows {
+                Some(rows) => driver.copy_rows(rows, stream),
+                None => copy_bytes(driver, dst, src, bytes, stream),
             }
         };
         Ok(copied?)
     })
+}
+
+/// A copy of which one side is in rows: what is in one piece is taken as the same rows, with nothing
+/// between them.
+fn rows_of(
+    source: &Side<'_>,
+    target: &Side<'_>,
+    (src, dst): (CopyMemory, CopyMemory),
+    bytes: usize,
+) -> CopyRows {
+    let rows = source.rows().max(target.rows());
+    let row = bytes / rows;
+    let side = |memory, side: &Side<'_>| {
+        let pitch = if side.rows() > 1 { side.pitch() } else { row };
+        CopySide { memory, pitch }
+    };
+    CopyRows { dst: side(dst, target), src: side(src, source), row, rows }
+}
+
+/// # Safety
+///
+/// As of [`Driver::copy_h2d`] and its like.
+unsafe fn copy_bytes(
+    driver: &dyn Driver,
+    dst: CopyMemory,
+    src: CopyMemory,
+    bytes: usize,
+    stream: &StreamHandle,
+) -> DriverResult<()> {
+    use CopyMemory::{Device, Host};
+    // SAFETY: as the caller says.
+    unsafe {
+        match (src, dst) {
+            (Host(src), Device(dst)) => driver.copy_h2d(dst, src, bytes, stream),
+            (Device(src), Host(dst)) => driver.copy_d2h(dst, src, bytes, stream),
+            (Device(src), Device(dst)) => driver.copy_d2d(dst, src, bytes, stream),
+            // No method takes two sides of pinned memory.
+            (Host(_), Host(_)) => Ok(()),
+        }
+    }
 }

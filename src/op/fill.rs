@@ -4,9 +4,12 @@
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
+use super::copy::check_pitch;
 use super::submit::{Operand, Refusal, submit};
-use crate::buffer::{DeviceBuffer, Mode};
-use crate::driver::Fill;
+use crate::buffer::{
+    Allocation, DeviceBuffer, DeviceSliceMut, Mode, Place, Shape, for_device_slices_mut,
+};
+use crate::driver::{DevicePtr, Fill};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, OpKey, Operation};
 
@@ -20,95 +23,119 @@ fn widest_unit(size: usize) -> usize {
     [4, 2, 1].into_iter().find(|unit| size.is_multiple_of(*unit)).unwrap_or(1)
 }
 
-impl<T: Pod> DeviceBuffer<T> {
-    /// Sets every element to `value`, on the current stream of the buffer's device.
-    ///
-    /// One `cuMemsetD8Async`, `D16` or `D32` where the value is a repetition of 1, 2 or 4 bytes (as
-    /// zero of any type is); else one strided `cuMemsetD2D…Async` for each 4 bytes of an element
-    /// (2 or 1 where its size is not a multiple of 4).
-    ///
-    /// # Errors
-    ///
-    /// [`FillTooWide`](Error::FillTooWide) for elements without a repetition of over 16 calls: 64
-    /// bytes, or 32 or 16 where the size is a multiple of 2 or 1 only;
-    /// [`QueueFull`](Error::QueueFull), the driver refused, or the device is lost. Nothing is
-    /// enqueued then, except that where the driver refuses one of several calls the elements are
-    /// undefined afterwards: reading them is [`Uninitialised`](Error::Uninitialised).
-    pub fn fill(&mut self, value: T) -> Result<Completion> {
-        let view = self.as_slice_mut();
-        if view.bytes() == 0 {
-            return Ok(Completion::ready());
-        }
-        let fills = fills(view.ptr().0, view.len(), bytemuck::bytes_of(&value));
-        if fills.len() > MOST_CALLS {
-            let most = MOST_CALLS * widest_unit(size_of::<T>());
-            return Err(Error::FillTooWide { element_size: size_of::<T>(), most });
-        }
-        let operand = Operand::new("self", view.access(Mode::Overwrite));
-        let op = OpKey { operation: &FILL, key: view.bytes() as u32 ^ 1 << 31 };
-        submit(view.core(), op, &[operand], fills.len() as u64, |driver, stream| {
-            for (done, fill) in fills.iter().enumerate() {
-                // SAFETY: the rows lie within the buffer (see `fills`), which is freed after this
-                // operation in stream order; `submit` has ordered it with all that conflicts.
-                let filled = unsafe { driver.fill(*fill, stream) };
-                filled.map_err(|error| match done {
-                    0 => Refusal::Whole(error),
-                    _ => Refusal::Rest { error, made: done as u64 },
-                })?;
+macro_rules! fill {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// Sets every element to `value`, on the current stream of its device.
+            ///
+            /// One `cuMemsetD8Async`, `D16` or `D32` (of rows, `cuMemsetD2D…Async`) where the value is a
+            /// repetition of 1, 2 or 4 bytes, as zero of any type is. Else one strided fill for each 4
+            /// bytes of an element (2 or 1 where its size is not a multiple of 4), and for each row or
+            /// each column, whichever are fewer, where there is something between the rows.
+            ///
+            /// # Errors
+            ///
+            /// [`FillTooWide`](Error::FillTooWide): that would be over 16 calls;
+            /// [`RowsTooFarApart`](Error::RowsTooFarApart), [`QueueFull`](Error::QueueFull), the driver
+            /// refused, or the device is lost. Nothing is enqueued then, except that where the driver
+            /// refuses one of several calls the elements are undefined afterwards: reading them is
+            /// [`Uninitialised`](Error::Uninitialised).
+            pub fn fill(&mut self, value: T) -> Result<Completion> {
+                fill_with(self.place(), bytemuck::bytes_of(&value))
             }
-            Ok(())
-        })
-    }
+        }
+    )+};
 }
 
-/// The fills that set `len` elements from address `dst` to the bytes `value`. Together they write
-/// `len * value.len()` bytes from `dst` on, no others.
-fn fills(dst: u64, len: usize, value: &[u8]) -> SmallVec<[Fill; 4]> {
+for_device_slices_mut!(fill! {});
+
+/// The place is borrowed to be written; its elements are of the size of `value`.
+fn fill_with(place: Place<'_, Allocation>, value: &[u8]) -> Result<Completion> {
+    let bytes = place.bytes();
+    if bytes == 0 {
+        return Ok(Completion::ready());
+    }
+    let fills = fills(place.ptr().0, &place.shape(), value)?;
+    let (tracked, access) = place.access(Mode::Overwrite);
+    let in_rows = access.region.rows() > 1;
+    let op = OpKey { operation: &FILL, key: bytes as u32 ^ (2 | u32::from(in_rows)) << 30 };
+    let operand = Operand::new("self", (tracked, access));
+    submit(place.core(), op, &[operand], fills.len() as u64, |driver, stream| {
+        for (done, fill) in fills.iter().enumerate() {
+            // SAFETY: the rows lie within the place (see `fills`), which is freed after this
+            // operation in stream order; `submit` has ordered it with all that conflicts.
+            let filled = unsafe { driver.fill(*fill, stream) };
+            filled.map_err(|error| match done {
+                0 => Refusal::Whole(error),
+                _ => Refusal::Rest { error, made: done as u64 },
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// The fills that set the elements of `shape`, of which the first is at address `dst`, to the bytes
+/// `value`. Together they write those elements, and nothing else.
+fn fills(dst: u64, shape: &Shape, value: &[u8]) -> Result<SmallVec<[Fill; 4]>> {
     let size = value.len();
     let word = |at: usize, unit: usize| {
         value[at..at + unit].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
     };
-    let dst_at = |offset: usize| crate::driver::DevicePtr(dst + offset as u64);
-    // The whole range as a repetition of one unit.
+    let dst_at = |offset: usize| DevicePtr(dst + offset as u64);
+    let region = shape.region(size);
+    if region.rows() > 1 {
+        check_pitch(FILL.name(), region.pitch())?;
+    }
+    // All of it as a repetition of one unit.
     for unit in [1, 2, 4] {
         if size.is_multiple_of(unit)
             && (0..size).step_by(unit).all(|at| word(at, unit) == word(0, unit))
         {
-            let columns = len * (size / unit);
-            let (unit, value) = (unit as u8, word(0, unit));
-            return SmallVec::from_iter([Fill {
+            return Ok(SmallVec::from_iter([Fill {
                 dst: dst_at(0),
-                unit,
-                value,
-                columns,
-                rows: 1,
-                pitch: 0,
-            }]);
+                unit: unit as u8,
+                value: word(0, unit),
+                columns: region.row() / unit,
+                rows: region.rows(),
+                pitch: region.pitch(),
+            }]));
         }
     }
-    // A column of each unit of the element, one row an element.
+    // Elements some way apart, in lines some way apart: of each line a strided fill of each unit.
+    let pitch = shape.stride() * size;
+    let (lines, between_lines, elements, between_elements) = match region.piece() {
+        Some(_) => (1, 0, shape.len(), size),
+        None if shape.columns() <= shape.rows() => (shape.columns(), size, shape.rows(), pitch),
+        None => (shape.rows(), pitch, shape.columns(), size),
+    };
     let unit = widest_unit(size);
-    (0..size)
-        .step_by(unit)
-        .map(|at| Fill {
-            dst: dst_at(at),
+    let calls = lines.saturating_mul(size / unit);
+    if calls > MOST_CALLS {
+        return Err(Error::FillTooWide { element_size: size, calls, most: MOST_CALLS });
+    }
+    let fills = (0..lines).flat_map(|line| {
+        (0..size).step_by(unit).map(move |at| Fill {
+            dst: dst_at(line * between_lines + at),
             unit: unit as u8,
             value: word(at, unit),
             columns: 1,
-            rows: len,
-            pitch: size,
+            rows: elements,
+            pitch: between_elements,
         })
-        .collect()
+    });
+    Ok(fills.collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
-    /// Runs fills on bytes in memory.
-    fn apply(len: usize, value: &[u8]) -> (Vec<u8>, usize) {
-        let mut out = vec![0xEE; len * value.len() + 1];
-        let fills = fills(0, len, value);
+    /// Runs fills on bytes in memory, and says how many there were.
+    fn apply(out: &mut [u8], shape: &Shape, value: &[u8]) -> usize {
+        let first = (shape.start() * value.len()) as u64;
+        let fills = fills(first, shape, value).expect("few enough");
         for fill in &fills {
             for row in 0..fill.rows {
                 for column in 0..fill.columns {
@@ -118,24 +145,58 @@ mod tests {
                 }
             }
         }
-        assert_eq!(out.pop(), Some(0xEE), "wrote past the end");
-        (out, fills.len())
+        fills.len()
+    }
+
+    /// A matrix of 6 columns and 5 rows after a fill of a part of it, as it should be and as it is.
+    fn filled(rows: Range<usize>, columns: Range<usize>, value: &[u8]) -> ([Vec<u8>; 2], usize) {
+        const UNTOUCHED: u8 = 0xEE;
+        let size = value.len();
+        let matrix = Shape::of_elements(0, 30).rows_of(6).expect("5 rows");
+        let tile = matrix.tile(rows.clone(), columns.clone()).expect("inside");
+        let mut out = vec![UNTOUCHED; 30 * size];
+        let calls = apply(&mut out, &tile, value);
+        let inside = |at: &usize| rows.contains(&(at / 6)) && columns.contains(&(at % 6));
+        let element = |at| if inside(&at) { value.to_vec() } else { vec![UNTOUCHED; size] };
+        ([(0..30).flat_map(element).collect(), out], calls)
     }
 
     #[test]
-    fn every_element_gets_the_value_whatever_its_size() {
+    fn every_element_gets_the_value_whatever_its_size_and_no_other_is_touched() {
         let bytes: Vec<u8> = (1..=24).collect();
         for size in 1..=24 {
-            let (out, _) = apply(5, &bytes[..size]);
-            assert_eq!(out, bytes[..size].repeat(5), "size {size}");
+            let value = &bytes[..size];
+            for (rows, columns) in [(0..5, 0..6), (1..3, 0..6), (0..5, 2..3), (2..3, 1..4)] {
+                if let ([expected, out], 1..=16) = filled(rows, columns, value) {
+                    assert_eq!(out, expected, "size {size}");
+                }
+            }
         }
     }
 
     #[test]
     fn a_repeating_value_takes_one_fill() {
         for value in [&[0; 24][..], &[1, 2, 1, 2, 1, 2], &[1, 2, 3, 4, 1, 2, 3, 4]] {
-            let (out, fills) = apply(7, value);
-            assert_eq!((out, fills), (value.repeat(7), 1));
+            for (rows, columns) in [(0..5, 0..6), (1..4, 2..5), (0..5, 5..6)] {
+                let ([expected, out], calls) = filled(rows, columns, value);
+                assert_eq!((out, calls), (expected, 1));
+            }
         }
+    }
+
+    #[test]
+    fn a_value_that_does_not_repeat_takes_as_many_as_there_are_rows_or_columns() {
+        let value: Vec<u8> = (1..=8).collect();
+        for (rows, columns, calls) in [(0..5, 0..6, 2), (0..5, 1..3, 4), (1..3, 1..5, 4)] {
+            let ([expected, out], made) = filled(rows, columns, &value);
+            assert_eq!((out, made), (expected, calls));
+        }
+        let wide = Shape::of_elements(0, 200).rows_of(20).expect("10 rows");
+        let tile = wide.tile(.., ..9).expect("inside");
+        let refused = fills(0, &tile, &value);
+        assert!(matches!(
+            refused,
+            Err(Error::FillTooWide { element_size: 8, calls: 18, most: 16 })
+        ));
     }
 }

@@ -118,7 +118,7 @@ impl Gate {
             let (of, on) = (stream.device_number(), core.number());
             return Err(Error::WrongDevice { operation: HOLD.name(), argument: "stream", of, on });
         }
-        let words = self.words.ptr().as_ptr() as u64;
+        let words = self.words.place().first::<u32>().as_ptr() as u64;
         let nanoseconds = u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX);
         let params: [*const c_void; 2] = [from_ref(&words).cast(), from_ref(&nanoseconds).cast()];
         let nothing = || -> TwinJob { Box::new(|_| Ok(())) };
@@ -134,7 +134,7 @@ impl Gate {
             twin: Some(&nothing),
             gate: self.simulated.as_ref().map(|(_, gate)| *gate),
         };
-        let touched = (Some(self.words.tracked()), self.words.access(Mode::Read));
+        let touched = self.words.place().access(Mode::Read);
         stream.in_scope(|| {
             submit(core, HOLD, &[Operand::new("gate", touched)], 1, |driver, stream| {
                 // SAFETY: the parameters are those of `gate` in kernels/testing.cu: an address and a
@@ -162,7 +162,7 @@ impl Gate {
     }
 
     fn word(&self, index: usize) -> &AtomicU32 {
-        let words = self.words.ptr().cast::<u32>();
+        let words = self.words.place().first::<u32>();
         // SAFETY: there are two words, aligned and alive as long as `self.words`; device and host reach
         // them by atomic accesses only, and there is no guard of the buffer.
         unsafe { AtomicU32::from_ptr(words.as_ptr().add(index)) }

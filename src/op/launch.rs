@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::geometry::Geometry;
 use super::kernel::KernelDecl;
 use super::submit::{Operand, submit};
-use crate::buffer::{Access, DeviceSlice, DeviceSliceMut, Mode};
+use crate::buffer::{Access, Allocation, DeviceSlice, DeviceSliceMut, Mode, Place};
 use crate::device::{DeviceCore, FunctionTable, current_frame};
 use crate::driver::{DevicePtr, FunctionHandle, KernelCost, Launch, MemAccess, TwinJob};
 use crate::error::{Error, Result};
@@ -26,8 +26,7 @@ pub struct Argument<'a> {
 
 /// A buffer that the kernel reads.
 pub fn argument<'a, T: Pod>(name: &'static str, view: &DeviceSlice<'a, T>) -> Argument<'a> {
-    let operand = Operand::new(name, view.access(Mode::Read));
-    Argument { core: view.core(), ptr: view.ptr(), operand }
+    Argument::new(name, view.place(), Mode::Read)
 }
 
 /// A buffer that the kernel writes; `fills`: every byte, without reading any.
@@ -37,8 +36,14 @@ pub fn argument_mut<'a, T: Pod>(
     fills: bool,
 ) -> Argument<'a> {
     let mode = if fills { Mode::Overwrite } else { Mode::Update };
-    let operand = Operand::new(name, view.access(mode));
-    Argument { core: view.core(), ptr: view.ptr(), operand }
+    Argument::new(name, view.place(), mode)
+}
+
+impl<'a> Argument<'a> {
+    fn new(name: &'static str, place: Place<'a, Allocation>, mode: Mode) -> Self {
+        let operand = Operand::new(name, place.access(mode));
+        Argument { core: place.core(), ptr: place.ptr(), operand }
+    }
 }
 
 impl<'a> AsRef<Operand<'a>> for Argument<'a> {
@@ -49,12 +54,12 @@ impl<'a> AsRef<Operand<'a>> for Argument<'a> {
 
 /// The device address that a kernel gets for a buffer it reads.
 pub fn pointer<T: Pod>(view: &DeviceSlice<'_, T>) -> DevicePtr {
-    view.ptr()
+    view.place().ptr()
 }
 
 /// The device address that a kernel gets for a buffer it writes.
 pub fn pointer_mut<T: Pod>(view: &DeviceSliceMut<'_, T>) -> DevicePtr {
-    view.ptr()
+    view.place().ptr()
 }
 
 /// The address of a parameter's value, which has no padding that would be read.

@@ -13,7 +13,7 @@ mod staged;
 mod submit;
 mod twin;
 
-pub use copy::{CopySource, CopyTarget};
+pub use copy::{CopySource, CopyTarget, OnDevice};
 pub use gate::Gate;
 pub use geometry::Geometry;
 pub use kernel::{KernelDecl, ModuleDecl, Registration};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
 
-use crate::buffer::{DeviceBuffer, HostBuffer};
+use crate::buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, for_device_slices};
 use crate::device::{Device, DeviceCore};
 use crate::error::{Error, Result};
 use crate::reactor::Completion;
@@ -28,17 +28,29 @@ impl Device {
     }
 }
 
-impl<T: Pod> DeviceBuffer<T> {
-    /// Copies the buffer into ordinary memory.
-    ///
-    /// The copy to pinned memory is enqueued on the current stream when this returns
-    /// (`cuMemcpyDtoHAsync`); the future awaits it and copies from there to the `Vec`. What is
-    /// refused is told by the future.
-    #[track_caller]
-    pub fn to_vec(&self) -> ToVec<T> {
-        ToVec { state: Some(start_download(self)) }
-    }
+macro_rules! to_vec {
+    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+        impl<$($generics)*> $type {
+            /// Copies it into ordinary memory; what is in rows, row after row.
+            ///
+            /// The copy to pinned memory is enqueued on the current stream when this returns
+            /// (`cuMemcpyDtoHAsync`); the future awaits it and copies from there to the `Vec`. What is
+            /// refused is told by the future.
+            #[track_caller]
+            pub fn to_vec(&self) -> ToVec<T> {
+                let place = self.place();
+                let staged = HostBuffer::unwritten(place.core(), place.shape().len());
+                let state = staged.and_then(|mut staged| {
+                    let copied = self.copy_to(&mut staged)?;
+                    Ok((staged, copied))
+                });
+                ToVec { state: Some(state) }
+            }
+        }
+    )+};
 }
+
+for_device_slices!(to_vec! {});
 
 /// The future of [`Device::upload`]: the buffer, written.
 ///
@@ -55,7 +67,7 @@ pub struct Upload<T> {
     state: Option<Result<(DeviceBuffer<T>, Completion)>>,
 }
 
-/// The future of [`DeviceBuffer::to_vec`]: the elements.
+/// The future of [`DeviceBuffer::to_vec`] and its like: the elements.
 ///
 /// # Errors
 ///
@@ -79,13 +91,6 @@ fn start_upload<T: Pod>(
     let mut buffer = DeviceBuffer::unwritten(core, data.len())?;
     let copied = buffer.copy_from(&staged)?;
     Ok((buffer, copied))
-}
-
-#[track_caller]
-fn start_download<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<(HostBuffer<T>, Completion)> {
-    let mut staged = buffer.device().alloc_host(buffer.len())?;
-    let copied = buffer.copy_to(&mut staged)?;
-    Ok((staged, copied))
 }
 
 /// Waits for the completion in `state`, then takes what it was for.

@@ -27,12 +27,12 @@ pub struct TwinSliceMut<T> {
 
 /// Captures a slice that the kernel reads.
 pub fn twin_slice<T: Pod>(view: &DeviceSlice<'_, T>) -> TwinSlice<T> {
-    TwinSlice { ptr: view.ptr(), len: view.len(), element: PhantomData }
+    TwinSlice { ptr: view.place().ptr(), len: view.len(), element: PhantomData }
 }
 
 /// Captures a slice that the kernel writes.
 pub fn twin_slice_mut<T: Pod>(view: &DeviceSliceMut<'_, T>) -> TwinSliceMut<T> {
-    TwinSliceMut { ptr: view.ptr(), len: view.len(), element: PhantomData }
+    TwinSliceMut { ptr: view.place().ptr(), len: view.len(), element: PhantomData }
 }
 
 impl<T: Pod> TwinSlice<T> {

@@ -206,6 +206,8 @@ fn all() -> Result<Vec<Told>> {
         copy_u32(&device.alloc(64)?, &mut x).map(drop),
     );
     let mut wide = device.alloc::<[u32; 17]>(4)?;
+    put("a slice past the end", "elements 60..65 of a view that has 64", x.slice(60..65).map(drop));
+    put("chunks of nothing", "at least 1", x.chunks(0).map(drop));
     put("a fill of 17 words", "68 bytes", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
     put(
         "more than can be addressed",

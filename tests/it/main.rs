@@ -44,5 +44,6 @@ mod transient;
 mod twins;
 mod types;
 mod unreturned;
+mod views;
 mod visible;
 mod waiters;

@@ -302,8 +302,10 @@ fn a_fill_that_would_take_many_calls_is_refused() -> Result<()> {
     let mut wide = [0; 17];
     wide[3] = 1;
     let refused = x.fill(wide);
-    let Err(Error::FillTooWide { element_size, most, .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!((element_size, most), (68, 64));
+    let Err(Error::FillTooWide { element_size, calls, most, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((element_size, calls, most), (68, 17, 16));
     x.fill([9; 17])?;
     assert_eq!(elements(&x), [[9; 17]; 8]);
     Ok(())

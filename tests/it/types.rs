@@ -68,6 +68,12 @@ fn futures_cross_threads_and_need_no_pinning() {
 fn views_and_guards_cross_threads() {
     borrowed::<DeviceSlice<'_, f32>>();
     borrowed::<DeviceSliceMut<'_, f32>>();
+    borrowed::<HostSlice<'_, f32>>();
+    borrowed::<HostSliceMut<'_, f32>>();
+    borrowed::<Pieces<DeviceSlice<'_, f32>>>();
+    borrowed::<Pieces<DeviceSliceMut<'_, f32>>>();
+    borrowed::<Pieces<HostSlice<'_, f32>>>();
+    borrowed::<Pieces<HostSliceMut<'_, f32>>>();
     borrowed::<HostRef<'_, f32>>();
     borrowed::<HostMut<'_, f32>>();
 }
@@ -80,7 +86,9 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     handle::<Event>();
     handle::<Simulator>();
     handle::<SimMachine>();
-    // `DeviceBuffer`, `HostBuffer` and `Completion` are not `Clone`: this would be ambiguous.
+    handle::<DeviceSlice<'_, f32>>();
+    handle::<HostSlice<'_, f32>>();
+    // Memory, what borrows it exclusively, and `Completion` are not `Clone`: this would be ambiguous.
     trait Ambiguous<A> {
         fn check() {}
     }
@@ -88,6 +96,9 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     impl<T: Clone> Ambiguous<u8> for T {}
     <DeviceBuffer<f32> as Ambiguous<_>>::check();
     <HostBuffer<f32> as Ambiguous<_>>::check();
+    <DeviceSliceMut<'_, f32> as Ambiguous<_>>::check();
+    <HostSliceMut<'_, f32> as Ambiguous<_>>::check();
+    <Pieces<DeviceSliceMut<'_, f32>> as Ambiguous<_>>::check();
     <Completion as Ambiguous<_>>::check();
 }
 

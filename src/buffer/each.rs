@@ -1,0 +1,41 @@
+//! The types that are memory of one kind in one shape, listed once: each has the same methods,
+//! which a macro writes for all of a list.
+//!
+//! A list calls `$with! { arguments… types… }`. A type comes as `[generics] Type, 'lifetime;`, where
+//! the lifetime is that of what is borrowed from it.
+
+/// Device memory in one piece, to read.
+macro_rules! for_device_slices {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] DeviceSlice<'a, T>, 'a;
+        [T: Pod] DeviceSliceMut<'_, T>, '_;
+        [T: Pod] DeviceBuffer<T>, '_;
+    } };
+}
+
+/// Device memory in one piece, to write.
+macro_rules! for_device_slices_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] DeviceSliceMut<'_, T>, '_;
+        [T: Pod] DeviceBuffer<T>, '_;
+    } };
+}
+
+/// Pinned memory in one piece, to read.
+macro_rules! for_host_slices {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] HostSlice<'a, T>, 'a;
+        [T: Pod] HostSliceMut<'_, T>, '_;
+        [T: Pod] HostBuffer<T>, '_;
+    } };
+}
+
+/// Pinned memory in one piece, to write.
+macro_rules! for_host_slices_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] HostSliceMut<'_, T>, '_;
+        [T: Pod] HostBuffer<T>, '_;
+    } };
+}
+
+pub(crate) use {for_device_slices, for_device_slices_mut, for_host_slices, for_host_slices_mut};

@@ -1,0 +1,218 @@
+//! From pinned memory to references, once no operation that conflicts is in flight.
+//!
+//! All the unsafe code about what guards of pinned memory show is here. What makes it sound:
+//!
+//! - *A view borrows.* A guard lives no longer than the view that it was made of, and as exclusively:
+//!   while it is there, no operation that conflicts can be enqueued, since that takes a view of
+//!   the same elements which the borrow excludes.
+//! - *Nothing that conflicts is in flight.* [`HostAccess`] gives elements out only after it saw every
+//!   conflicting operation that the record names finish. Earlier ones came before those, by waits
+//!   of the device; where a simulated device loses a wait, the simulator keeps what is left from the
+//!   bytes (`Fact::HostAccess`, told before).
+//! - *Every byte is initialised*, by an operation, by the host, or zeroed here; any bytes make a
+//!   `T: Pod`.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::task::{Context, Poll, ready};
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::hazard::Mode;
+use super::host_buffer::HostBuffer;
+use super::pinned::Pinned;
+use super::region::Region;
+use super::store::Place;
+use super::view::{HostSlice, HostSliceMut};
+use crate::driver::Fact;
+use crate::error::{Error, Result};
+use crate::reactor::Completion;
+
+/// A view of pinned memory that a guard can be made of.
+pub(super) trait HostView {
+    /// What guards hold.
+    type Elements;
+    const MODE: Mode;
+
+    fn place(&self) -> Place<'_, Pinned>;
+
+    /// The elements.
+    ///
+    /// # Safety
+    ///
+    /// No operation that conflicts with `MODE` is in flight, and all bytes are initialised.
+    unsafe fn elements(self) -> Self::Elements;
+}
+
+/// An access by the host, from when it is asked for until it can be had.
+#[derive(Debug)]
+pub(super) struct HostAccess<V> {
+    /// Taken when ready.
+    view: Option<V>,
+    /// What is still to be waited for. No conflicting operation can be added to what the record names
+    /// while `view` is borrowed: what is waited for is settled when this is made.
+    waits: SmallVec<[Completion; 2]>,
+}
+
+impl<V: HostView> HostAccess<V> {
+    pub(super) fn new(view: V) -> Self {
+        let waits = view.place().waits(V::MODE);
+        HostAccess { view: Some(view), waits }
+    }
+
+    /// The elements, if nothing that conflicts is in flight now.
+    pub(super) fn now(view: V) -> Result<V::Elements> {
+        for wait in view.place().waits(V::MODE) {
+            if !wait.is_finished()? {
+                return Err(Error::InFlight { buffer: view.place().store().describe() });
+            }
+        }
+        Self::granted(view)
+    }
+
+    /// The elements when nothing that conflicts is in flight, or the first error.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<V::Elements>> {
+        while let Some(wait) = self.waits.last_mut() {
+            ready!(Pin::new(wait).poll(cx))?;
+            self.waits.pop();
+        }
+        match self.view.take() {
+            Some(view) => Poll::Ready(Self::granted(view)),
+            // Polled again after it was ready, which a future's contract forbids.
+            None => Poll::Pending,
+        }
+    }
+
+    /// Called when everything waited for was seen to finish.
+    fn granted(view: V) -> Result<V::Elements> {
+        let place = view.place();
+        if V::MODE == Mode::Read {
+            place.check_defined()?;
+            place.tell_of_access(false);
+        } else {
+            place.tell_of_access(true);
+            place.define();
+        }
+        // SAFETY: the callers have seen all that conflicts finish; the bytes are defined, as was just
+        // checked or seen to.
+        Ok(unsafe { view.elements() })
+    }
+}
+
+impl Place<'_, Pinned> {
+    /// Completions of what an access by the host has to come after.
+    fn waits(&self, mode: Mode) -> SmallVec<[Completion; 2]> {
+        let mut waits = SmallVec::new();
+        let (Some(tracked), access) = self.access(mode) else { return waits };
+        tracked.lock().conflicts(&access, |ticket| {
+            if let Some(lane) = self.core().lane(ticket.lane)
+                && !lane.is_known_finished(ticket.seq)
+            {
+                waits.push(lane.completion(ticket.seq));
+            }
+        });
+        waits
+    }
+
+    fn check_defined(&self) -> Result<()> {
+        let (Some(tracked), access) = self.access(Mode::Read) else { return Ok(()) };
+        let Some(range) = tracked.lock().undefined_in(&access.region) else { return Ok(()) };
+        let (operation, argument) = ("reading on the host", "self");
+        Err(Error::Uninitialised { operation, argument, buffer: tracked.describe(), range })
+    }
+
+    fn tell_of_access(&self, writes: bool) {
+        let (Some(_), access) = self.access(Mode::Read) else { return };
+        for row in each_row(&access.region) {
+            let (ptr, bytes) = (self.byte(row.start), row.len());
+            self.core().driver().tell(Fact::HostAccess { ptr, bytes, writes });
+        }
+        self.core().raise_race();
+    }
+
+    /// Zeroes what nothing has written: it may be another buffer's that was here before, which the
+    /// user is not to see. From here on the host has written all of it.
+    ///
+    /// The place is one that is borrowed to be written, and no operation touches it.
+    fn define(&self) {
+        let (Some(tracked), access) = self.access(Mode::Overwrite) else { return };
+        let mut unwritten = SmallVec::<[_; 4]>::new();
+        let hazards = tracked.lock();
+        if hazards.undefined_in(&access.region).is_some() {
+            for row in each_row(&access.region) {
+                let mut from = row.start;
+                while from < row.end
+                    && let Some(range) = hazards.undefined_in(&Region::of_bytes(from..row.end))
+                {
+                    from = range.end;
+                    unwritten.push(range);
+                }
+            }
+        }
+        // Not under the lock: it can be much.
+        drop(hazards);
+        for range in unwritten {
+            // SAFETY: the range is within a row of the place, which the buffer has bytes for and which
+            // is borrowed exclusively; nothing in flight touches it, as the caller says.
+            unsafe { self.byte(range.start).as_ptr().write_bytes(0, range.len()) };
+        }
+        tracked.lock().written_by_host(&access.region);
+    }
+
+    /// The byte of the buffer at that offset.
+    fn byte(&self, offset: usize) -> NonNull<u8> {
+        self.store().place().first().map_addr(|first| first.saturating_add(offset))
+    }
+}
+
+fn each_row(region: &Region) -> impl Iterator<Item = Range<usize>> {
+    let (start, row, pitch) = (region.start(), region.row(), region.pitch());
+    (0..region.rows()).map(move |index| start + index * pitch).map(move |at| at..at + row)
+}
+
+impl<'a, T: Pod> HostView for HostSlice<'a, T> {
+    type Elements = &'a [T];
+    const MODE: Mode = Mode::Read;
+
+    fn place(&self) -> Place<'_, Pinned> {
+        HostSlice::place(self)
+    }
+
+    unsafe fn elements(self) -> &'a [T] {
+        // SAFETY: the block has room for so many elements from there, aligned for them (`byte_len`); the
+        // caller answers for their being initialised and for what is in flight, and the view's borrow
+        // of `'a` for what could be enqueued.
+        unsafe { std::slice::from_raw_parts(self.place().first().as_ptr(), self.len()) }
+    }
+}
+
+impl<'a, T: Pod> HostView for HostSliceMut<'a, T> {
+    type Elements = &'a mut [T];
+    const MODE: Mode = Mode::Overwrite;
+
+    fn place(&self) -> Place<'_, Pinned> {
+        HostSliceMut::place(self)
+    }
+
+    unsafe fn elements(self) -> &'a mut [T] {
+        // SAFETY: as for `HostSlice`; the view is consumed, and it was the only one of its elements.
+        unsafe { std::slice::from_raw_parts_mut(self.place().first().as_ptr(), self.len()) }
+    }
+}
+
+impl<T: Pod> HostBuffer<T> {
+    /// Writes a buffer that was just made, with as many elements: nothing is zeroed before.
+    pub(super) fn set(&mut self, elements: &[T]) {
+        let (place, len) = (self.place(), elements.len().min(self.len()));
+        let (Some(tracked), access) = place.access(Mode::Overwrite) else { return };
+        place.tell_of_access(true);
+        // SAFETY: the block has room for so many elements, nobody else knows of it yet, and no operation
+        // touches a block that the pool hands out: its last users were seen to finish, and earlier ones
+        // came before them.
+        unsafe { std::ptr::copy_nonoverlapping(elements.as_ptr(), place.first().as_ptr(), len) };
+        tracked.lock().written_by_host(&access.region);
+    }
+}

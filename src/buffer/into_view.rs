@@ -1,0 +1,78 @@
+//! What kernels take.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::device_buffer::DeviceBuffer;
+use super::view::{DeviceSlice, DeviceSliceMut};
+
+/// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, an `&Arc<DeviceBuffer<T>>` that
+/// several tasks share, or a [`DeviceSlice`] or a reference to one.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot read a `{Self}` as a `&[{T}]`",
+    label = "not device memory with elements of `{T}`",
+    note = "a kernel reads a `&DeviceBuffer<{T}>`, an `&Arc<DeviceBuffer<{T}>>` or a slice of one; what \
+            `upload` returns is a future of one: is an `.await?` missing?"
+)]
+pub trait IntoDeviceSlice<'a, T> {
+    /// The memory, for a call that reads it.
+    fn into_device_slice(self) -> DeviceSlice<'a, T>;
+}
+
+/// What a kernel can read and write as a `&mut [T]`: a `&mut DeviceBuffer<T>`, or a
+/// [`DeviceSliceMut`] or a `&mut` of one. A reference or view that is a variable is moved into the
+/// call: write `&mut *x` or `&mut x` to use it again.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot write a `{Self}` as a `&mut [{T}]`",
+    label = "not device memory to write, with elements of `{T}`",
+    note = "a kernel writes a `&mut DeviceBuffer<{T}>` or a slice of one; what `upload` returns is a \
+            future of a `DeviceBuffer`: is an `.await?` missing?"
+)]
+pub trait IntoDeviceSliceMut<'a, T> {
+    /// The memory, for a call that writes it.
+    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T>;
+}
+
+macro_rules! into_slice {
+    ($($type:ty),+) => {$(
+        impl<'a, T: Pod> IntoDeviceSlice<'a, T> for $type {
+            fn into_device_slice(self) -> DeviceSlice<'a, T> {
+                self.as_slice()
+            }
+        }
+    )+};
+}
+
+macro_rules! into_slice_mut {
+    ($($type:ty),+) => {$(
+        impl<'a, T: Pod> IntoDeviceSliceMut<'a, T> for $type {
+            fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
+                self.as_slice_mut()
+            }
+        }
+    )+};
+}
+
+into_slice!(
+    &'a DeviceBuffer<T>,
+    &'a mut DeviceBuffer<T>,
+    &'a Arc<DeviceBuffer<T>>,
+    DeviceSlice<'a, T>,
+    &DeviceSlice<'a, T>,
+    &'a DeviceSliceMut<'_, T>,
+    &'a mut DeviceSliceMut<'_, T>
+);
+into_slice_mut!(&'a mut DeviceBuffer<T>, &'a mut DeviceSliceMut<'_, T>);
+
+impl<'a, T: Pod> IntoDeviceSlice<'a, T> for DeviceSliceMut<'a, T> {
+    fn into_device_slice(self) -> DeviceSlice<'a, T> {
+        DeviceSlice::new(self.place())
+    }
+}
+
+impl<'a, T> IntoDeviceSliceMut<'a, T> for DeviceSliceMut<'a, T> {
+    fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
+        self
+    }
+}

@@ -1,0 +1,251 @@
+//! Which elements of a buffer a view is of: rows of a row-major matrix. Pure.
+
+use std::ops::{Bound, Range, RangeBounds};
+
+use super::region::Region;
+use crate::error::{Error, Result};
+
+/// Elements of one buffer: `rows` rows of `columns` elements each, `stride` elements from row to row.
+///
+/// What is in one piece is one row. Of several rows, `columns <= stride`, so they do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Of the first element, from the start of the buffer.
+    start: usize,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+impl Shape {
+    /// In one piece.
+    pub(crate) const fn of_elements(start: usize, len: usize) -> Self {
+        Shape { start, rows: 1, columns: len, stride: len }
+    }
+
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Elements in all: no more than the buffer has.
+    pub(crate) fn len(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.columns == 0
+    }
+
+    /// The bytes, for elements of `size` bytes.
+    pub(crate) fn region(&self, size: usize) -> Region {
+        let (row, pitch) = (self.columns * size, self.stride * size);
+        Region::of_rows(self.start * size, row, self.rows, pitch)
+    }
+
+    /// A part of what is in one piece.
+    pub(crate) fn elements(&self, range: impl RangeBounds<usize>) -> Result<Shape> {
+        let range = within("elements", range, self.columns)?;
+        Ok(Shape::of_elements(self.start + range.start, range.len()))
+    }
+
+    /// What is in one piece as a matrix of so many columns.
+    pub(crate) fn rows_of(&self, columns: usize) -> Result<Shape> {
+        match self.columns.checked_rem(columns) {
+            Some(0) => {
+                let rows = self.columns / columns;
+                Ok(Shape { start: self.start, rows, columns, stride: columns })
+            }
+            _ => Err(Error::NotRows { len: self.columns, columns }),
+        }
+    }
+
+    /// The elements where some rows and some columns meet.
+    pub(crate) fn tile(
+        &self,
+        rows: impl RangeBounds<usize>,
+        columns: impl RangeBounds<usize>,
+    ) -> Result<Shape> {
+        let rows = within("rows", rows, self.rows)?;
+        let columns = within("columns", columns, self.columns)?;
+        Ok(self.at(rows, columns))
+    }
+
+    /// The row of that index, in one piece.
+    pub(crate) fn row(&self, row: usize) -> Result<Shape> {
+        let rows = within("rows", row..row.saturating_add(1), self.rows)?;
+        Ok(Shape::of_elements(self.at(rows, 0..self.columns).start, self.columns))
+    }
+
+    /// The column of that index.
+    pub(crate) fn column(&self, column: usize) -> Result<Shape> {
+        self.tile(.., column..column.saturating_add(1))
+    }
+
+    /// What is inside of this one.
+    fn at(&self, rows: Range<usize>, columns: Range<usize>) -> Shape {
+        let empty = rows.is_empty() || columns.is_empty();
+        let ahead = if empty { 0 } else { rows.start * self.stride + columns.start };
+        let (start, stride) = (self.start + ahead, self.stride);
+        Shape { start, rows: rows.len(), columns: columns.len(), stride }
+    }
+}
+
+/// The range, if it is one of `len` things.
+fn within(what: &'static str, range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    if start > end || end > len {
+        return Err(Error::OutOfRange { what, range: start..end, len });
+    }
+    Ok(start..end)
+}
+
+/// Cuts a shape into tiles, row after row of them: all of `height` rows and `width` columns but
+/// those at the far ends, which may have less. Together they are the shape, and no two overlap.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    whole: Shape,
+    height: usize,
+    width: usize,
+    /// Where the next one begins; `row` is `whole.rows` at the end.
+    row: usize,
+    column: usize,
+}
+
+impl Cut {
+    pub(crate) fn new(whole: Shape, height: usize, width: usize) -> Result<Self> {
+        if height == 0 || width == 0 {
+            return Err(Error::EmptyPieces);
+        }
+        let row = if whole.is_empty() { whole.rows } else { 0 };
+        Ok(Cut { whole, height, width, row, column: 0 })
+    }
+}
+
+impl Iterator for Cut {
+    type Item = Shape;
+
+    fn next(&mut self) -> Option<Shape> {
+        let Shape { rows, columns, .. } = self.whole;
+        if self.row >= rows {
+            return None;
+        }
+        let below = self.row.saturating_add(self.height).min(rows);
+        let right = self.column.saturating_add(self.width).min(columns);
+        let tile = self.whole.at(self.row..below, self.column..right);
+        (self.row, self.column) = if right < columns { (self.row, right) } else { (below, 0) };
+        Some(tile)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let Shape { rows, columns, .. } = self.whole;
+        let across = columns.div_ceil(self.width);
+        let left = (rows - self.row).div_ceil(self.height) * across - self.column / self.width;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Cut {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The indices of a shape's elements.
+    fn indices(shape: &Shape) -> Vec<usize> {
+        let row = |row| (0..shape.columns).map(move |column| (row, column));
+        let places = (0..shape.rows).flat_map(row);
+        places.map(|(row, column)| shape.start + row * shape.stride + column).collect()
+    }
+
+    fn matrix() -> Shape {
+        Shape::of_elements(0, 20).rows_of(5).expect("4 rows")
+    }
+
+    #[test]
+    fn a_range_is_counted_from_the_start_of_the_view() {
+        let inner = Shape::of_elements(10, 8).elements(2..).expect("inside");
+        assert_eq!(inner, Shape::of_elements(12, 6));
+        assert_eq!(inner.elements(..=1).expect("inside"), Shape::of_elements(12, 2));
+        assert_eq!(inner.elements(6..6).expect("at the end").len(), 0);
+    }
+
+    #[test]
+    #[allow(clippy::reversed_empty_ranges, reason = "it is what is given")]
+    fn a_range_past_the_end_or_reversed_is_refused_with_what_was_given() {
+        let view = Shape::of_elements(10, 8);
+        let refused = |range: Range<usize>| match view.elements(range.clone()) {
+            Err(Error::OutOfRange { what: "elements", range: given, len: 8 }) => given == range,
+            _ => false,
+        };
+        assert!(refused(0..9) && refused(9..9) && refused(5..4) && refused(0..usize::MAX));
+        assert!(view.elements(..=usize::MAX).is_err() && view.elements(8..=8).is_err());
+        assert!(view.elements((Bound::Excluded(usize::MAX), Bound::Unbounded)).is_err());
+    }
+
+    #[test]
+    fn rows_columns_and_tiles_are_where_they_are_in_the_matrix() {
+        let matrix = matrix();
+        assert_eq!(indices(&matrix.column(3).expect("of 5")), [3, 8, 13, 18]);
+        assert_eq!(indices(&matrix.row(2).expect("of 4")), [10, 11, 12, 13, 14]);
+        let tile = matrix.tile(1..3, 2..).expect("inside");
+        assert_eq!(indices(&tile), [7, 8, 9, 12, 13, 14]);
+        assert_eq!(indices(&tile.column(1).expect("of 3")), [8, 13]);
+        assert_eq!(indices(&tile.tile(1.., ..1).expect("inside")), [12]);
+        assert_eq!(tile.region(4), Region::of_rows(28, 12, 2, 20));
+    }
+
+    #[test]
+    fn what_is_outside_of_a_matrix_is_refused() {
+        let matrix = matrix();
+        assert!(matches!(matrix.row(4), Err(Error::OutOfRange { what: "rows", len: 4, .. })));
+        assert!(matches!(matrix.column(5), Err(Error::OutOfRange { what: "columns", len: 5, .. })));
+        assert!(matrix.row(usize::MAX).is_err() && matrix.column(usize::MAX).is_err());
+        let view = Shape::of_elements(0, 20);
+        assert!(matches!(view.rows_of(3), Err(Error::NotRows { len: 20, columns: 3 })));
+        assert!(matches!(view.rows_of(0), Err(Error::NotRows { len: 20, columns: 0 })));
+    }
+
+    #[test]
+    fn what_is_empty_lies_inside_of_the_buffer() {
+        let right = matrix().tile(.., 3..).expect("inside");
+        let nothing = right.tile(4.., ..).expect("at the end");
+        assert_eq!((nothing.len(), nothing.region(4)), (0, Region::of_bytes(12..12)));
+        assert_eq!(Shape::of_elements(0, 0).rows_of(5).expect("no rows").rows(), 0);
+    }
+
+    #[test]
+    fn pieces_are_the_whole_and_do_not_overlap() {
+        for (height, width) in [(1, 1), (2, 2), (3, 4), (4, 5), (usize::MAX, 2), (9, usize::MAX)] {
+            let cut = Cut::new(matrix(), height, width).expect("pieces");
+            let (said, mut pieces) = (cut.len(), 0);
+            let mut all: Vec<_> = cut.inspect(|_| pieces += 1).flat_map(|p| indices(&p)).collect();
+            all.sort_unstable();
+            assert_eq!((all, pieces), ((0..20).collect(), said), "{height} x {width}");
+        }
+        let chunks = Cut::new(Shape::of_elements(3, 7), 1, 3).expect("pieces");
+        assert_eq!(chunks.map(|chunk| chunk.len()).collect::<Vec<_>>(), [3, 3, 1]);
+        assert_eq!(Cut::new(Shape::of_elements(3, 0), 1, 3).expect("none").count(), 0);
+        assert!(matches!(Cut::new(matrix(), 1, 0), Err(Error::EmptyPieces)));
+    }
+}
