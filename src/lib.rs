@@ -113,8 +113,9 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostMut, HostRef, HostSlice,
-    HostSliceMut, IntoDeviceSlice, IntoDeviceSliceMut, Pieces, Read, Write,
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer, HostMut,
+    HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice, IntoDeviceSliceMut,
+    Pieces, Read, ReadTile, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;

@@ -38,4 +38,37 @@ macro_rules! for_host_slices_mut {
     } };
 }
 
-pub(crate) use {for_device_slices, for_device_slices_mut, for_host_slices, for_host_slices_mut};
+/// Device memory in rows, to read.
+macro_rules! for_device_tiles {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] DeviceTile<'a, T>, 'a;
+        [T: Pod] DeviceTileMut<'_, T>, '_;
+    } };
+}
+
+/// Device memory in rows, to write.
+macro_rules! for_device_tiles_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] DeviceTileMut<'_, T>, '_;
+    } };
+}
+
+/// Pinned memory in rows, to read.
+macro_rules! for_host_tiles {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] HostTile<'a, T>, 'a;
+        [T: Pod] HostTileMut<'_, T>, '_;
+    } };
+}
+
+/// Pinned memory in rows, to write.
+macro_rules! for_host_tiles_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] HostTileMut<'_, T>, '_;
+    } };
+}
+
+pub(crate) use {
+    for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
+    for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
+};

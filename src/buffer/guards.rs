@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 
-use super::each::{for_host_slices, for_host_slices_mut};
+use super::each::{for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut};
 use super::host_access::HostAccess;
 use super::host_buffer::HostBuffer;
+use super::rows::{TileMut, TileRef};
+use super::tile::{HostTile, HostTileMut};
 use super::view::{HostSlice, HostSliceMut};
 use crate::error::Result;
 use crate::reactor::block_on_thread;
@@ -27,62 +29,88 @@ pub struct HostMut<'a, T> {
     elements: &'a mut [T],
 }
 
-/// The future of [`HostBuffer::read`] and its like.
-///
-/// # Errors
-///
-/// [`Error::Uninitialised`](crate::Error::Uninitialised) where nothing has written some of the
-/// elements; [`Error::DeviceLost`](crate::Error::DeviceLost).
-///
-/// # Cancel safety
-///
-/// Dropping it stops the waiting and nothing else.
-#[must_use = "the bytes come from awaiting it"]
-#[derive(Debug)]
-pub struct Read<'a, T> {
-    access: HostAccess<HostSlice<'a, T>>,
-}
-
-/// The future of [`HostBuffer::write`] and its like.
-///
-/// # Errors
-///
-/// [`Error::DeviceLost`](crate::Error::DeviceLost).
-///
-/// # Cancel safety
-///
-/// Dropping it stops the waiting and nothing else.
-#[must_use = "the bytes come from awaiting it"]
-#[derive(Debug)]
-pub struct Write<'a, T> {
-    access: HostAccess<HostSliceMut<'a, T>>,
-}
-
-impl<'a, T: Pod> Future for Read<'a, T> {
-    type Output = Result<HostRef<'a, T>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.access.poll(cx).map_ok(|elements| HostRef { elements })
+impl<'a, T> HostRef<'a, T> {
+    pub(super) fn new(elements: &'a [T]) -> Self {
+        HostRef { elements }
     }
 }
 
-impl<'a, T: Pod> Future for Write<'a, T> {
-    type Output = Result<HostMut<'a, T>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.access.poll(cx).map_ok(|elements| HostMut { elements })
+impl<'a, T> HostMut<'a, T> {
+    pub(super) fn new(elements: &'a mut [T]) -> Self {
+        HostMut { elements }
     }
+}
+
+/// Declares the future of an access by the host.
+macro_rules! access {
+    ($(#[$doc:meta])* $name:ident of $view:ident to $guard:ident) => {
+        $(#[$doc])*
+        ///
+        /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+        ///
+        /// # Cancel safety
+        ///
+        /// Dropping it stops the waiting and nothing else.
+        #[must_use = "the bytes come from awaiting it"]
+        #[derive(Debug)]
+        pub struct $name<'a, T> {
+            access: HostAccess<$view<'a, T>>,
+        }
+
+        impl<'a, T: Pod> Future for $name<'a, T> {
+            type Output = Result<$guard<'a, T>>;
+
+            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                self.access.poll(cx)
+            }
+        }
+    };
+}
+
+access! {
+    /// The future of [`HostBuffer::read`] and its like.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Uninitialised`](crate::Error::Uninitialised) where nothing has written some of the
+    /// elements;
+    Read of HostSlice to HostRef
+}
+
+access! {
+    /// The future of [`HostBuffer::write`] and its like.
+    ///
+    /// # Errors
+    Write of HostSliceMut to HostMut
+}
+
+access! {
+    /// The future of [`HostTile::read`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Uninitialised`](crate::Error::Uninitialised) where nothing has written some of the
+    /// elements;
+    ReadTile of HostTile to TileRef
+}
+
+access! {
+    /// The future of [`HostTileMut::write`].
+    ///
+    /// # Errors
+    WriteTile of HostTileMut to TileMut
 }
 
 macro_rules! read_on_host {
-    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+    ($as_view:ident, $future:ident, $guard:ident;
+     $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> $type {
             /// Awaits the last operations that write the elements, then gives them to read.
             ///
             /// Operations that only read them go on meanwhile, and those enqueued later on the same
-            /// stream are not waited for. See [`Read`] for errors and cancel safety.
-            pub fn read(&self) -> Read<$borrow, T> {
-                Read { access: HostAccess::new(self.as_slice()) }
+            /// stream are not waited for. See the future for errors and cancel safety.
+            pub fn read(&self) -> $future<$borrow, T> {
+                $future { access: HostAccess::new(self.$as_view()) }
             }
 
             /// The elements, if no operation still writes them, by
@@ -92,16 +120,16 @@ macro_rules! read_on_host {
             ///
             /// [`InFlight`](crate::Error::InFlight); [`Uninitialised`](crate::Error::Uninitialised);
             /// the device is lost.
-            pub fn try_read(&self) -> Result<HostRef<$borrow, T>> {
-                HostAccess::now(self.as_slice()).map(|elements| HostRef { elements })
+            pub fn try_read(&self) -> Result<$guard<$borrow, T>> {
+                HostAccess::now(self.$as_view())
             }
 
             /// As `read`, blocking the calling thread. Not for async workers.
             ///
             /// # Errors
             ///
-            /// As [`Read`].
-            pub fn blocking_read(&self) -> Result<HostRef<$borrow, T>> {
+            /// As of the future of `read`.
+            pub fn blocking_read(&self) -> Result<$guard<$borrow, T>> {
                 block_on_thread(self.read())
             }
         }
@@ -109,12 +137,13 @@ macro_rules! read_on_host {
 }
 
 macro_rules! write_on_host {
-    ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+    ($as_view:ident, $future:ident, $guard:ident;
+     $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> $type {
             /// Awaits every operation that touches the elements, then gives them to change. Those that
-            /// nothing has written yet are zero. See [`Write`] for errors and cancel safety.
-            pub fn write(&mut self) -> Write<$borrow, T> {
-                Write { access: HostAccess::new(self.as_slice_mut()) }
+            /// nothing has written yet are zero. See the future for errors and cancel safety.
+            pub fn write(&mut self) -> $future<$borrow, T> {
+                $future { access: HostAccess::new(self.$as_view()) }
             }
 
             /// The elements to change, if no operation still touches them. Those that nothing has
@@ -123,24 +152,26 @@ macro_rules! write_on_host {
             /// # Errors
             ///
             /// [`InFlight`](crate::Error::InFlight); the device is lost.
-            pub fn try_write(&mut self) -> Result<HostMut<$borrow, T>> {
-                HostAccess::now(self.as_slice_mut()).map(|elements| HostMut { elements })
+            pub fn try_write(&mut self) -> Result<$guard<$borrow, T>> {
+                HostAccess::now(self.$as_view())
             }
 
             /// As `write`, blocking the calling thread. Not for async workers.
             ///
             /// # Errors
             ///
-            /// As [`Write`].
-            pub fn blocking_write(&mut self) -> Result<HostMut<$borrow, T>> {
+            /// As of the future of `write`.
+            pub fn blocking_write(&mut self) -> Result<$guard<$borrow, T>> {
                 block_on_thread(self.write())
             }
         }
     )+};
 }
 
-for_host_slices!(read_on_host! {});
-for_host_slices_mut!(write_on_host! {});
+for_host_slices!(read_on_host! { as_slice, Read, HostRef; });
+for_host_slices_mut!(write_on_host! { as_slice_mut, Write, HostMut; });
+for_host_tiles!(read_on_host! { as_tile, ReadTile, TileRef; });
+for_host_tiles_mut!(write_on_host! { as_tile_mut, WriteTile, TileMut; });
 
 impl<T> Deref for HostRef<'_, T> {
     type Target = [T];

@@ -21,11 +21,14 @@ use std::task::{Context, Poll, ready};
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
+use super::guards::{HostMut, HostRef};
 use super::hazard::Mode;
 use super::host_buffer::HostBuffer;
 use super::pinned::Pinned;
 use super::region::Region;
+use super::rows::{TileMut, TileRef};
 use super::store::Place;
+use super::tile::{HostTile, HostTileMut};
 use super::view::{HostSlice, HostSliceMut};
 use crate::driver::Fact;
 use crate::error::{Error, Result};
@@ -33,7 +36,7 @@ use crate::reactor::Completion;
 
 /// A view of pinned memory that a guard can be made of.
 pub(super) trait HostView {
-    /// What guards hold.
+    /// The guard.
     type Elements;
     const MODE: Mode;
 
@@ -174,32 +177,64 @@ fn each_row(region: &Region) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<'a, T: Pod> HostView for HostSlice<'a, T> {
-    type Elements = &'a [T];
+    type Elements = HostRef<'a, T>;
     const MODE: Mode = Mode::Read;
 
     fn place(&self) -> Place<'_, Pinned> {
         HostSlice::place(self)
     }
 
-    unsafe fn elements(self) -> &'a [T] {
+    unsafe fn elements(self) -> HostRef<'a, T> {
         // SAFETY: the block has room for so many elements from there, aligned for them (`byte_len`); the
         // caller answers for their being initialised and for what is in flight, and the view's borrow
         // of `'a` for what could be enqueued.
-        unsafe { std::slice::from_raw_parts(self.place().first().as_ptr(), self.len()) }
+        HostRef::new(unsafe {
+            std::slice::from_raw_parts(self.place().first().as_ptr(), self.len())
+        })
     }
 }
 
 impl<'a, T: Pod> HostView for HostSliceMut<'a, T> {
-    type Elements = &'a mut [T];
+    type Elements = HostMut<'a, T>;
     const MODE: Mode = Mode::Overwrite;
 
     fn place(&self) -> Place<'_, Pinned> {
         HostSliceMut::place(self)
     }
 
-    unsafe fn elements(self) -> &'a mut [T] {
+    unsafe fn elements(self) -> HostMut<'a, T> {
         // SAFETY: as for `HostSlice`; the view is consumed, and it was the only one of its elements.
-        unsafe { std::slice::from_raw_parts_mut(self.place().first().as_ptr(), self.len()) }
+        HostMut::new(unsafe {
+            std::slice::from_raw_parts_mut(self.place().first().as_ptr(), self.len())
+        })
+    }
+}
+
+impl<'a, T: Pod> HostView for HostTile<'a, T> {
+    type Elements = TileRef<'a, T>;
+    const MODE: Mode = Mode::Read;
+
+    fn place(&self) -> Place<'_, Pinned> {
+        HostTile::place(self)
+    }
+
+    unsafe fn elements(self) -> TileRef<'a, T> {
+        // SAFETY: as for `HostSlice`, of each row; rows do not overlap (`Shape`).
+        unsafe { TileRef::from_raw(self.place().first(), self.place().shape().sides()) }
+    }
+}
+
+impl<'a, T: Pod> HostView for HostTileMut<'a, T> {
+    type Elements = TileMut<'a, T>;
+    const MODE: Mode = Mode::Overwrite;
+
+    fn place(&self) -> Place<'_, Pinned> {
+        HostTileMut::place(self)
+    }
+
+    unsafe fn elements(self) -> TileMut<'a, T> {
+        // SAFETY: as for `HostSliceMut`, of each row; rows do not overlap (`Shape`).
+        unsafe { TileMut::from_raw(self.place().first(), self.place().shape().sides()) }
     }
 }
 

@@ -12,22 +12,27 @@ mod pieces;
 mod pinned;
 mod pod;
 mod region;
+mod rows;
 mod shape;
 mod store;
+mod tile;
 mod tracked;
 mod view;
 
 pub(crate) use allocation::Allocation;
 pub use device_buffer::DeviceBuffer;
 pub(crate) use each::{
-    for_device_slices, for_device_slices_mut, for_host_slices, for_host_slices_mut,
+    for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
+    for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
 };
-pub use guards::{HostMut, HostRef, Read, Write};
+pub use guards::{HostMut, HostRef, Read, ReadTile, Write, WriteTile};
 pub(crate) use hazard::{Access, Hazards, Mode, Note};
 pub use host_buffer::HostBuffer;
 pub use into_view::{IntoDeviceSlice, IntoDeviceSliceMut};
 pub use pieces::Pieces;
+pub use rows::{TileMut, TileRef};
 pub(crate) use shape::Shape;
 pub(crate) use store::{Backing, Place};
+pub use tile::{DeviceTile, DeviceTileMut, HostTile, HostTileMut};
 pub(crate) use tracked::{Memory, Tracked};
 pub use view::{DeviceSlice, DeviceSliceMut, HostSlice, HostSliceMut};

@@ -39,6 +39,11 @@ impl Shape {
         self.stride
     }
 
+    /// Rows, columns and stride.
+    pub(crate) fn sides(&self) -> [usize; 3] {
+        [self.rows, self.columns, self.stride]
+    }
+
     /// Elements in all: no more than the buffer has.
     pub(crate) fn len(&self) -> usize {
         self.rows * self.columns

@@ -7,9 +7,10 @@ use bytemuck::Pod;
 
 use super::submit::{Operand, submit};
 use crate::buffer::{
-    Access, Backing, DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, HostSlice,
-    HostSliceMut, Memory, Mode, Place, Shape, Tracked, for_device_slices, for_device_slices_mut,
-    for_host_slices, for_host_slices_mut,
+    Access, Backing, DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
+    HostBuffer, HostSlice, HostSliceMut, HostTile, HostTileMut, Memory, Mode, Place, Shape,
+    Tracked, for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
+    for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
 };
 use crate::device::DeviceCore;
 use crate::driver::{CopyMemory, CopyRows, CopySide, Driver, DriverResult, StreamHandle};
@@ -194,13 +195,21 @@ macro_rules! copy_from_device {
 }
 
 for_device_slices!(copy_source! { false; });
+for_device_tiles!(copy_source! { true; });
 for_host_slices!(copy_source! { false; });
+for_host_tiles!(copy_source! { true; });
 for_device_slices_mut!(copy_target! { false; });
+for_device_tiles_mut!(copy_target! { true; });
 for_host_slices_mut!(copy_target! { false; });
+for_host_tiles_mut!(copy_target! { true; });
 for_device_slices!(copy_to! {});
+for_device_tiles!(copy_to! {});
 for_device_slices_mut!(copy_from! {});
+for_device_tiles_mut!(copy_from! {});
 for_host_slices!(copy_to_device! {});
+for_host_tiles!(copy_to_device! {});
 for_host_slices_mut!(copy_from_device! {});
+for_host_tiles_mut!(copy_from_device! {});
 
 /// Refuses rows so many bytes apart that one call of the driver does not take them.
 pub(super) fn check_pitch(operation: &'static str, pitch: usize) -> Result<()> {

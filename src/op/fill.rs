@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::copy::check_pitch;
 use super::submit::{Operand, Refusal, submit};
 use crate::buffer::{
-    Allocation, DeviceBuffer, DeviceSliceMut, Mode, Place, Shape, for_device_slices_mut,
+    Allocation, DeviceBuffer, DeviceSliceMut, DeviceTileMut, Mode, Place, Shape,
+    for_device_slices_mut, for_device_tiles_mut,
 };
 use crate::driver::{DevicePtr, Fill};
 use crate::error::{Error, Result};
@@ -48,6 +49,7 @@ macro_rules! fill {
 }
 
 for_device_slices_mut!(fill! {});
+for_device_tiles_mut!(fill! {});
 
 /// The place is borrowed to be written; its elements are of the size of `value`.
 fn fill_with(place: Place<'_, Allocation>, value: &[u8]) -> Result<Completion> {

@@ -8,7 +8,10 @@ use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
 
-use crate::buffer::{DeviceBuffer, DeviceSlice, DeviceSliceMut, HostBuffer, for_device_slices};
+use crate::buffer::{
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
+    for_device_slices, for_device_tiles,
+};
 use crate::device::{Device, DeviceCore};
 use crate::error::{Error, Result};
 use crate::reactor::Completion;
@@ -51,6 +54,7 @@ macro_rules! to_vec {
 }
 
 for_device_slices!(to_vec! {});
+for_device_tiles!(to_vec! {});
 
 /// The future of [`Device::upload`]: the buffer, written.
 ///

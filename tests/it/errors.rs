@@ -9,7 +9,7 @@ use headwater::{Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, Re
 
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
-    poll_once, sim, simulated, simulated_with, stepped, wait,
+    poll_once, run_to_end, sim, simulated, simulated_with, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
@@ -207,6 +207,22 @@ fn all() -> Result<Vec<Told>> {
     );
     let mut wide = device.alloc::<[u32; 17]>(4)?;
     put("a slice past the end", "elements 60..65 of a view that has 64", x.slice(60..65).map(drop));
+    put("rows that are not whole", "64 elements are not a matrix of 5", x.rows_of(5).map(drop));
+    let tile = device.zeros::<u32>(64)?;
+    let tile = tile.rows_of(8)?.tile(..2, ..3)?;
+    put(
+        "a matrix of another shape",
+        "2 rows of 3 elements and the destination 3 of 2",
+        x.rows_of_mut(8)?.tile_mut(..3, ..2)?.copy_from(&tile).map(drop),
+    );
+    let mut far = device.alloc::<u8>(1 << 32)?;
+    put(
+        "rows far apart",
+        "2147483648 bytes apart, a driver takes up to 2147483647",
+        far.rows_of_mut(1 << 31)?.column_mut(0)?.fill(0).map(drop),
+    );
+    drop(far);
+    run_to_end(&device);
     put("chunks of nothing", "at least 1", x.chunks(0).map(drop));
     put("a fill of 17 words", "68 bytes", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
     put(

@@ -40,6 +40,7 @@ mod suspects;
 mod taken_back;
 mod testing;
 mod threads;
+mod tiles;
 mod transient;
 mod twins;
 mod types;

@@ -52,6 +52,8 @@ fn futures_cross_threads_and_need_no_pinning() {
     owned::<ToVec<f32>>();
     borrowed::<Read<'_, f32>>();
     borrowed::<Write<'_, f32>>();
+    borrowed::<ReadTile<'_, f32>>();
+    borrowed::<WriteTile<'_, f32>>();
     borrowed::<Scope<Completion>>();
     future::<Completion, ()>();
     future::<Ready, ()>();
@@ -61,6 +63,8 @@ fn futures_cross_threads_and_need_no_pinning() {
     future::<ToVec<f32>, Vec<f32>>();
     future::<Read<'static, f32>, HostRef<'static, f32>>();
     future::<Write<'static, f32>, HostMut<'static, f32>>();
+    future::<ReadTile<'static, f32>, TileRef<'static, f32>>();
+    future::<WriteTile<'static, f32>, TileMut<'static, f32>>();
     future::<Scope<Completion>, ()>();
 }
 
@@ -70,6 +74,12 @@ fn views_and_guards_cross_threads() {
     borrowed::<DeviceSliceMut<'_, f32>>();
     borrowed::<HostSlice<'_, f32>>();
     borrowed::<HostSliceMut<'_, f32>>();
+    borrowed::<DeviceTile<'_, f32>>();
+    borrowed::<DeviceTileMut<'_, f32>>();
+    borrowed::<HostTile<'_, f32>>();
+    borrowed::<HostTileMut<'_, f32>>();
+    borrowed::<TileRef<'_, f32>>();
+    borrowed::<TileMut<'_, f32>>();
     borrowed::<Pieces<DeviceSlice<'_, f32>>>();
     borrowed::<Pieces<DeviceSliceMut<'_, f32>>>();
     borrowed::<Pieces<HostSlice<'_, f32>>>();
@@ -88,6 +98,9 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     handle::<SimMachine>();
     handle::<DeviceSlice<'_, f32>>();
     handle::<HostSlice<'_, f32>>();
+    handle::<DeviceTile<'_, f32>>();
+    handle::<HostTile<'_, f32>>();
+    handle::<TileRef<'_, f32>>();
     // Memory, what borrows it exclusively, and `Completion` are not `Clone`: this would be ambiguous.
     trait Ambiguous<A> {
         fn check() {}
@@ -98,6 +111,9 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     <HostBuffer<f32> as Ambiguous<_>>::check();
     <DeviceSliceMut<'_, f32> as Ambiguous<_>>::check();
     <HostSliceMut<'_, f32> as Ambiguous<_>>::check();
+    <DeviceTileMut<'_, f32> as Ambiguous<_>>::check();
+    <HostTileMut<'_, f32> as Ambiguous<_>>::check();
+    <TileMut<'_, f32> as Ambiguous<_>>::check();
     <Pieces<DeviceSliceMut<'_, f32>> as Ambiguous<_>>::check();
     <Completion as Ambiguous<_>>::check();
 }

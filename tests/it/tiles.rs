@@ -1,0 +1,302 @@
+//! Columns and tiles of matrices: the bytes that they are, and that disjoint ones are not ordered.
+
+use headwater::sim::Simulator;
+use headwater::{Completion, Device, DeviceBuffer, Error, Result};
+
+use crate::common::{
+    any_device, device_buffer, elements, is_runnable, last_op, own_device, pinned_buffer,
+    run_to_end, sim, stepped, wait,
+};
+use crate::kernels::{copy_u32, increment};
+
+/// A matrix of 8 columns and 6 rows that counts.
+fn counted(device: &Device) -> DeviceBuffer<u32> {
+    device_buffer(device, &(0..48).collect::<Vec<_>>())
+}
+
+/// Whether the operation that was enqueued last waits for something.
+fn waits(sim: &Simulator) -> bool {
+    let last = last_op(sim).id;
+    !is_runnable(sim, last)
+}
+
+#[test]
+fn a_tile_is_read_row_after_row() -> Result<()> {
+    let device = any_device();
+    let x = counted(&device);
+    let matrix = x.rows_of(8)?;
+    assert_eq!((matrix.rows(), matrix.columns(), matrix.stride()), (6, 8, 8));
+    assert_eq!(wait(matrix.column(3)?.to_vec())?, [3, 11, 19, 27, 35, 43]);
+    assert_eq!(wait(matrix.row(2)?.to_vec())?, (16..24).collect::<Vec<_>>());
+    let tile = matrix.tile(1..3, 2..5)?;
+    assert_eq!((tile.rows(), tile.columns(), tile.stride()), (2, 3, 8));
+    assert_eq!(wait(tile.to_vec())?, [10, 11, 12, 18, 19, 20]);
+    assert_eq!(wait(tile.tile(1.., 1..)?.to_vec())?, [19, 20]);
+    assert_eq!(wait(matrix.tile(4.., ..)?.to_vec())?, (32..48).collect::<Vec<_>>());
+    let inner = x.slice(8..24)?.rows_of(2)?;
+    assert_eq!(wait(inner.column(1)?.to_vec())?, [9, 11, 13, 15, 17, 19, 21, 23]);
+    Ok(())
+}
+
+#[test]
+fn a_strided_copy_carries_the_rows_and_leaves_what_is_between_them() -> Result<()> {
+    let device = any_device();
+    let mut x = counted(&device);
+    let mut y = device.zeros::<u32>(48)?;
+    let mut pinned = pinned_buffer(&device, &[0u32; 24]);
+    let up = pinned_buffer(&device, &(100..106).collect::<Vec<u32>>());
+
+    // One packed side: a column there and back, and to the device.
+    x.rows_of(8)?.column(7)?.copy_to(&mut pinned.slice_mut(..6)?)?;
+    x.rows_of_mut(8)?.column_mut(0)?.copy_from(&up)?;
+    // Two in rows, of different strides: tile to tile, on the device and to the host.
+    y.rows_of_mut(12)?.tile_mut(1..3, 4..8)?.copy_from(&x.rows_of(8)?.tile(4.., ..4)?)?;
+    x.rows_of(8)?.tile(..3, 6..)?.copy_to(&mut pinned.rows_of_mut(6)?.tile_mut(1.., 4..)?)?;
+
+    let expected = |i: u32| if i % 8 == 0 { 100 + i / 8 } else { i };
+    assert_eq!(elements(&x), (0..48).map(expected).collect::<Vec<_>>());
+    let mut expected = [0; 48];
+    expected[16..20].copy_from_slice(&[104, 33, 34, 35]);
+    expected[28..32].copy_from_slice(&[105, 41, 42, 43]);
+    assert_eq!(elements(&y), expected);
+    let read = wait(pinned.read())?;
+    assert_eq!(read[..6], [7, 15, 23, 31, 39, 47]);
+    assert_eq!(read[6..], [0, 0, 0, 0, 6, 7, 0, 0, 0, 0, 14, 15, 0, 0, 0, 0, 22, 23]);
+    Ok(())
+}
+
+#[test]
+fn columns_of_one_matrix_are_tasks_of_their_own_for_the_device() -> Result<()> {
+    let device = stepped();
+    let sim = sim(&device);
+    let mut x = counted(&device);
+    let source = counted(&device);
+    let mut matrix = x.rows_of_mut(8)?;
+    for (j, mut column) in matrix.columns_mut(1)?.enumerate() {
+        let stream = device.stream();
+        stream.in_scope(|| column.copy_from(&source.slice(6 * j..6 * (j + 1))?))?;
+        assert!(!waits(sim), "column {j}");
+    }
+    device.stream().in_scope(|| increment(matrix.row_mut(3)?))?;
+    assert!(waits(sim), "a row crosses every column");
+    let row = last_op(sim).id;
+    device.stream().in_scope(|| matrix.tile_mut(4.., 2..4)?.fill(0))?;
+    assert!(waits(sim), "it touches two of the columns");
+    for _ in 0..7 {
+        sim.step();
+        assert!(!is_runnable(sim, row));
+    }
+    sim.step();
+    assert!(is_runnable(sim, row));
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn tiles_of_one_matrix_that_meet_are_not_ordered() -> Result<()> {
+    let device = stepped();
+    let sim = sim(&device);
+    let mut x = counted(&device);
+    let mut matrix = x.rows_of_mut(8)?;
+    let tiles: Vec<_> = matrix.tiles_mut(4, 3)?.collect();
+    let shapes = tiles.iter().map(|tile| (tile.rows(), tile.columns()));
+    assert_eq!(shapes.collect::<Vec<_>>(), [(4, 3), (4, 3), (4, 2), (2, 3), (2, 3), (2, 2)]);
+    for (value, mut tile) in (100..).zip(tiles) {
+        device.stream().in_scope(|| tile.fill(value))?;
+        assert!(!waits(sim), "tile {value}");
+    }
+    device.stream().in_scope(|| matrix.tile_mut(3..5, 2..4)?.fill(7))?;
+    assert!(waits(sim), "it touches four");
+    let (mut left, mut right) = matrix.split_columns_at_mut(4)?;
+    device.stream().in_scope(|| left.copy_from(&right))?;
+    device.stream().in_scope(|| right.fill(1))?;
+    assert!(waits(sim), "what is copied from it");
+    let (top, mut bottom) = matrix.split_rows_at_mut(3)?;
+    bottom.copy_from(&top)?;
+    let row = [101, 101, 102, 102, 1, 1, 1, 1];
+    let all = elements(&x);
+    assert_eq!((&all[..8], &all[24..32]), (&row[..], &row[..]));
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn a_fill_of_a_tile_touches_nothing_else() -> Result<()> {
+    let device = own_device();
+    let fills = || device.driver_calls().map_or(0, |calls| calls.fills);
+    let mut x = counted(&device);
+    let before = fills();
+    x.rows_of_mut(8)?.column_mut(1)?.fill(7)?;
+    x.rows_of_mut(8)?.tile_mut(4.., 6..)?.fill(8)?;
+    assert_eq!(fills() - before, 2);
+    let expected = |i: u32| match (i / 8, i % 8) {
+        (_, 1) => 7,
+        (4.., 6..) => 8,
+        _ => i,
+    };
+    assert_eq!(elements(&x), (0..48).map(expected).collect::<Vec<_>>());
+
+    // A value that does not repeat: a fill for each half of it and each of the fewer lines.
+    let mut y = device.zeros::<u64>(48)?;
+    let before = fills();
+    y.rows_of_mut(8)?.tile_mut(1..3, 1..7)?.fill(1)?;
+    assert_eq!(fills() - before, 4);
+    let expected = |i| u64::from(matches!((i / 8, i % 8), (1..3, 1..7)));
+    assert_eq!(elements(&y), (0..48).map(expected).collect::<Vec<_>>());
+    let mut wide = device.zeros::<u64>(400)?;
+    let refused = wide.rows_of_mut(20)?.tile_mut(..9, ..9)?.fill(1);
+    assert!(matches!(refused, Err(Error::FillTooWide { calls: 18, most: 16, .. })), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn guards_of_columns_of_pinned_memory_are_there_together_and_beside_copies() -> Result<()> {
+    let device = stepped();
+    let source = counted(&device);
+    let mut pinned = pinned_buffer(&device, &[0u32; 24]);
+    let mut matrix = pinned.rows_of_mut(4)?; // 6 rows
+    let mut columns = matrix.columns_mut(1)?;
+    let [mut a, mut b, mut c] =
+        [columns.next(), columns.next(), columns.next()].map(Option::unwrap);
+    c.copy_from(&source.rows_of(8)?.column(5)?)?;
+    assert!(matches!(c.try_read(), Err(Error::InFlight { .. })));
+    let (mut first, mut second) = (wait(a.write())?, b.try_write()?);
+    first.iter_rows_mut().flatten().for_each(|x| *x = 1);
+    second[(3, 0)] = 2;
+    sim(&device).run_all();
+    assert_eq!(first[(5, 0)], 1);
+    let third = wait(c.read())?;
+    assert_eq!(third.iter_rows().flatten().copied().collect::<Vec<_>>(), [5, 13, 21, 29, 37, 45]);
+    let expected = |i: u32| match (i / 4, i % 4) {
+        (_, 0) => 1,
+        (3, 1) => 2,
+        (row, 2) => 5 + 8 * row,
+        _ => 0,
+    };
+    assert_eq!(*pinned.try_read()?, *(0..24).map(expected).collect::<Vec<_>>());
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn writing_a_column_on_the_host_defines_that_column_and_no_more() -> Result<()> {
+    let device = any_device();
+    drop(pinned_buffer(&device, &[0xDEAD_BEEF_u32; 24]));
+    let mut pinned = device.alloc_host::<u32>(24)?;
+    pinned.rows_of_mut(4)?.column_mut(2)?.blocking_write()?[(1, 0)] = 7;
+    let column = pinned.rows_of(4)?.column(2)?.try_read()?;
+    assert_eq!(column.iter_rows().flatten().copied().collect::<Vec<_>>(), [0, 7, 0, 0, 0, 0]);
+    let next = pinned.rows_of(4)?.column(3)?.try_read();
+    assert!(matches!(next, Err(Error::Uninitialised { .. })), "{next:?}");
+    let all = pinned.try_write()?.to_vec();
+    assert_eq!(all.iter().position(|x| *x != 0), Some(6), "{all:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_written_of_a_matrix_can_be_read_and_no_more() -> Result<()> {
+    let device = any_device();
+    let mut x = device.alloc::<u32>(48)?;
+    x.rows_of_mut(8)?.tile_mut(.., 2..4)?.fill(3)?;
+    assert_eq!(wait(x.rows_of(8)?.column(3)?.to_vec())?, [3; 6]);
+    for columns in [1..3, 3..5] {
+        let read = wait(x.rows_of(8)?.tile(.., columns)?.to_vec());
+        assert!(matches!(read, Err(Error::Uninitialised { .. })), "{read:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn shapes_that_differ_are_refused_and_packed_elements_need_only_be_as_many() -> Result<()> {
+    let device = any_device();
+    let x = counted(&device);
+    let mut y = device.zeros::<u32>(48)?;
+    let refused = y.rows_of_mut(8)?.tile_mut(..3, ..4)?.copy_from(&x.rows_of(8)?.tile(..4, ..3)?);
+    let Err(Error::ShapeMismatch { source_shape, destination_shape, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((source_shape, destination_shape), ([4, 3], [3, 4]));
+    let refused = y.rows_of_mut(8)?.column_mut(0)?.copy_from(&x.slice(..5)?);
+    let Err(Error::LengthMismatch { source_len, destination_len, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((source_len, destination_len), (5, 6));
+    y.rows_of_mut(8)?.tile_mut(..3, ..4)?.copy_from(&x.slice(..12)?)?;
+    assert_eq!(elements(&y)[16..21], [8, 9, 10, 11, 0]);
+    Ok(())
+}
+
+#[test]
+fn what_is_no_matrix_or_not_in_it_is_refused() -> Result<()> {
+    let device = own_device();
+    let mut x = counted(&device);
+    let before = device.driver_calls();
+    assert!(matches!(x.rows_of(7), Err(Error::NotRows { len: 48, columns: 7, .. })));
+    assert!(matches!(x.rows_of_mut(0), Err(Error::NotRows { len: 48, columns: 0, .. })));
+    let mut matrix = x.rows_of_mut(8)?;
+    let refused = [
+        matrix.column(8).map(drop),
+        matrix.row(6).map(drop),
+        matrix.row_mut(usize::MAX).map(drop),
+        matrix.tile(5..7, ..).map(drop),
+        matrix.tile_mut(.., 8..9).map(drop),
+        matrix.split_columns_at_mut(9).map(drop),
+        matrix.split_rows_at_mut(7).map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{refused:?}");
+    }
+    assert!(matches!(matrix.columns_mut(0), Err(Error::EmptyPieces)));
+    assert!(matches!(matrix.tiles(0, 1), Err(Error::EmptyPieces)));
+    assert_eq!(device.driver_calls(), before);
+    Ok(())
+}
+
+#[test]
+fn a_tile_without_elements_is_nothing_to_do() -> Result<()> {
+    let device = own_device();
+    let mut x = device.alloc::<u32>(48)?;
+    let before = device.driver_calls();
+    let mut none = x.rows_of_mut(8)?;
+    let mut none = none.tile_mut(6.., 3..5)?;
+    assert!(none.is_empty() && none.fill(1)?.is_finished()?);
+    assert_eq!((none.tiles_mut(1, 1)?.count(), wait(none.to_vec())?), (0, vec![]));
+    assert!(device.alloc::<u32>(0)?.rows_of(5)?.row(0).is_err());
+    assert_eq!(device.driver_calls(), before);
+    Ok(())
+}
+
+#[test]
+fn rows_further_apart_than_the_driver_takes_are_refused_and_one_by_one_are_not() -> Result<()> {
+    let device = own_device();
+    let stride = 1 << 31;
+    let mut x = device.alloc::<u8>(2 * stride)?;
+    let before = device.driver_calls();
+    let mut matrix = x.rows_of_mut(stride)?;
+    let mut pinned = device.alloc_host::<u8>(4)?;
+    let is_refused = |result: Result<Completion>| match result {
+        Err(Error::RowsTooFarApart { pitch, most, .. }) => (pitch, most) == (stride, stride - 1),
+        _ => false,
+    };
+    assert!(is_refused(matrix.tile_mut(.., ..2)?.fill(1)));
+    pinned.try_write()?.fill(7);
+    assert!(is_refused(matrix.tile_mut(.., ..2)?.copy_from(&pinned)));
+    let calls = device.driver_calls().zip(before).map(|(now, before)| now.since(&before));
+    assert!(calls.is_some_and(|calls| (calls.copies, calls.fills) == (0, 0)));
+    Ok(())
+}
+
+#[test]
+fn a_row_is_in_one_piece_and_goes_where_slices_go() -> Result<()> {
+    let device = any_device();
+    let mut x = counted(&device);
+    let source = counted(&device);
+    let mut matrix = x.rows_of_mut(8)?;
+    copy_u32(source.rows_of(8)?.row(5)?, matrix.row_mut(0)?)?;
+    increment(matrix.tile_mut(1..2, 4..)?.row_mut(0)?)?;
+    assert_eq!(
+        elements(&x)[..17],
+        [40, 41, 42, 43, 44, 45, 46, 47, 8, 9, 10, 11, 13, 14, 15, 16, 16]
+    );
+    Ok(())
+}
