@@ -113,9 +113,10 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer, HostMut,
-    HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice, IntoDeviceSliceMut,
-    Pieces, Read, ReadTile, TileMut, TileRef, Write, WriteTile,
+    DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
+    HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
+    IntoDeviceSliceMut, NotRejoined, Pieces, Read, ReadTile, SharedBuffer, TileMut, TileRef, Write,
+    WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;

@@ -4,12 +4,15 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::frozen::Frozen;
+use super::hazard::{Access, Mode};
+use super::region::Region;
 use super::store::Backing;
 use super::tracked::{Memory, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{CopyMemory, DevicePtr, DriverError, Fact};
 use crate::error::{Error, Result};
-use crate::reactor::{Clock, Held, Lane, LaneId, OpKey, Operation, Recording};
+use crate::reactor::{Clock, Held, Lane, LaneId, OpKey, Operation, Recording, Ticket};
 
 const ALLOCATE: OpKey = OpKey::of(&Operation::control("allocating device memory"));
 const FREE: OpKey = OpKey::of(&Operation::control("freeing device memory"));
@@ -56,13 +59,41 @@ impl Allocation {
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
 
+    /// From here on nothing writes it: who reads it is no longer noted.
+    pub(super) fn freeze(&mut self) {
+        self.tracked.freeze();
+    }
+
+    /// It can be written again, after everything on the lanes that have read it since it was frozen.
+    pub(super) fn thaw(&mut self) {
+        let all = Region::of_bytes(0..self.tracked.bytes());
+        let access = Access { region: all, mode: Mode::Read };
+        let readers = self.tracked.thaw();
+        let mut record = self.tracked.lock();
+        for reader in self.last_of(readers) {
+            record.note(&access, reader, |other| self.is_finished(other));
+        }
+    }
+
+    /// The last operations enqueued on some lanes, where they are not known to be finished.
+    fn last_of(&self, lanes: impl IntoIterator<Item = u16>) -> impl Iterator<Item = Ticket> {
+        let lanes = lanes.into_iter().map(|index| LaneId::new(self.core.number(), index));
+        let last = lanes.filter_map(|lane| self.core.lane(lane).map(|l| l.ticket(l.submitted())));
+        last.filter(|ticket| !self.is_finished(*ticket))
+    }
+
+    /// Whether it is known to be finished. A lane that is gone has nothing on it.
+    fn is_finished(&self, ticket: Ticket) -> bool {
+        self.core.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
+    }
+
     /// The operations, the last of each lane, that may still be using it.
     fn unfinished_users(&self) -> Clock {
         let mut users = Clock::default();
         self.tracked.lock().users(|user| users.add(user));
-        users.retain(self.core.number(), |user| {
-            self.core.lane(user.lane).is_some_and(|lane| !lane.is_known_finished(user.seq))
-        });
+        users.retain(self.core.number(), |user| !self.is_finished(user));
+        let readers = self.tracked.frozen().into_iter().flat_map(Frozen::readers);
+        self.last_of(readers).for_each(|reader| users.add(reader));
         users
     }
 

@@ -10,6 +10,8 @@ macro_rules! for_device_slices {
         ['a, T: Pod] DeviceSlice<'a, T>, 'a;
         [T: Pod] DeviceSliceMut<'_, T>, '_;
         [T: Pod] DeviceBuffer<T>, '_;
+        [T: Pod] DevicePart<T>, '_;
+        [T: Pod] SharedBuffer<T>, '_;
     } };
 }
 
@@ -18,6 +20,7 @@ macro_rules! for_device_slices_mut {
     ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
         [T: Pod] DeviceSliceMut<'_, T>, '_;
         [T: Pod] DeviceBuffer<T>, '_;
+        [T: Pod] DevicePart<T>, '_;
     } };
 }
 
@@ -27,6 +30,7 @@ macro_rules! for_host_slices {
         ['a, T: Pod] HostSlice<'a, T>, 'a;
         [T: Pod] HostSliceMut<'_, T>, '_;
         [T: Pod] HostBuffer<T>, '_;
+        [T: Pod] HostPart<T>, '_;
     } };
 }
 
@@ -35,6 +39,7 @@ macro_rules! for_host_slices_mut {
     ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
         [T: Pod] HostSliceMut<'_, T>, '_;
         [T: Pod] HostBuffer<T>, '_;
+        [T: Pod] HostPart<T>, '_;
     } };
 }
 

@@ -11,6 +11,7 @@ use bytemuck::Pod;
 use super::each::{for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut};
 use super::host_access::HostAccess;
 use super::host_buffer::HostBuffer;
+use super::part::HostPart;
 use super::rows::{TileMut, TileRef};
 use super::tile::{HostTile, HostTileMut};
 use super::view::{HostSlice, HostSliceMut};

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::device_buffer::DeviceBuffer;
+use super::part::DevicePart;
+use super::shared::SharedBuffer;
 use super::view::{DeviceSlice, DeviceSliceMut};
 
 /// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, an `&Arc<DeviceBuffer<T>>` that
-/// several tasks share, or a [`DeviceSlice`] or a reference to one.
+/// several tasks share, a [`DeviceSlice`] or a reference to one, a `&DevicePart<T>` or a
+/// `&SharedBuffer<T>`.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot read a `{Self}` as a `&[{T}]`",
     label = "not device memory with elements of `{T}`",
-    note = "a kernel reads a `&DeviceBuffer<{T}>`, an `&Arc<DeviceBuffer<{T}>>` or a slice of one; what \
+    note = "a kernel reads a `&DeviceBuffer<{T}>`, an `&Arc<DeviceBuffer<{T}>>`, or a slice or part of one; what \
             `upload` returns is a future of one: is an `.await?` missing?"
 )]
 pub trait IntoDeviceSlice<'a, T> {
@@ -21,12 +24,12 @@ pub trait IntoDeviceSlice<'a, T> {
 }
 
 /// What a kernel can read and write as a `&mut [T]`: a `&mut DeviceBuffer<T>`, or a
-/// [`DeviceSliceMut`] or a `&mut` of one. A reference or view that is a variable is moved into the
+/// [`DeviceSliceMut`] or a `&mut` of one or of a [`DevicePart`]. A reference or view that is a variable is moved into the
 /// call: write `&mut *x` or `&mut x` to use it again.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot write a `{Self}` as a `&mut [{T}]`",
     label = "not device memory to write, with elements of `{T}`",
-    note = "a kernel writes a `&mut DeviceBuffer<{T}>` or a slice of one; what `upload` returns is a \
+    note = "a kernel writes a `&mut DeviceBuffer<{T}>`, or a slice or part of one; what `upload` returns is a \
             future of a `DeviceBuffer`: is an `.await?` missing?"
 )]
 pub trait IntoDeviceSliceMut<'a, T> {
@@ -61,9 +64,12 @@ into_slice!(
     DeviceSlice<'a, T>,
     &DeviceSlice<'a, T>,
     &'a DeviceSliceMut<'_, T>,
-    &'a mut DeviceSliceMut<'_, T>
+    &'a mut DeviceSliceMut<'_, T>,
+    &'a DevicePart<T>,
+    &'a mut DevicePart<T>,
+    &'a SharedBuffer<T>
 );
-into_slice_mut!(&'a mut DeviceBuffer<T>, &'a mut DeviceSliceMut<'_, T>);
+into_slice_mut!(&'a mut DeviceBuffer<T>, &'a mut DeviceSliceMut<'_, T>, &'a mut DevicePart<T>);
 
 impl<'a, T: Pod> IntoDeviceSlice<'a, T> for DeviceSliceMut<'a, T> {
     fn into_device_slice(self) -> DeviceSlice<'a, T> {

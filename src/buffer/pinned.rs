@@ -4,13 +4,12 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::store::Backing;
 use super::tracked::{Memory, Tracked};
 use crate::device::{DeviceCore, PinnedBlock};
 use crate::driver::{CopyMemory, Fact};
 use crate::error::Result;
+use crate::reactor::Clock;
 
 /// A block of page-locked memory out of the device's pool. Goes back there when dropped, to be used
 /// again once the device is done with it.
@@ -51,8 +50,9 @@ impl Backing for Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        let mut users = SmallVec::new();
-        self.tracked.lock().users(|user| users.push(user));
+        let mut users = Clock::default();
+        self.tracked.lock().users(|user| users.add(user));
+        let users = users.iter(self.core.number()).collect();
         self.core.pinned().retire(&self.core, block, users);
     }
 }

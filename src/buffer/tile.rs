@@ -13,9 +13,11 @@ use super::each::{
     for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
 };
 use super::host_buffer::HostBuffer;
+use super::part::{DevicePart, HostPart};
 use super::pieces::Pieces;
 use super::pinned::Pinned;
 use super::shape::Cut;
+use super::shared::SharedBuffer;
 use super::store::Place;
 use super::view::{DeviceSlice, DeviceSliceMut, HostSlice, HostSliceMut, view};
 use crate::device::Device;

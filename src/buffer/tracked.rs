@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use smallvec::SmallVec;
+
+use super::frozen::Frozen;
 use super::hazard::Hazards;
 use crate::reactor::Ticket;
 use crate::sync::{Mutex, MutexGuard};
@@ -24,6 +27,8 @@ pub(crate) struct Tracked {
     bytes: usize,
     /// Held for bookkeeping only, never over a driver call or a waker.
     hazards: Mutex<Hazards>,
+    /// There while nothing can write it: no handle to it gives out more than shared views.
+    frozen: Option<Box<Frozen>>,
 }
 
 impl Tracked {
@@ -36,7 +41,7 @@ impl Tracked {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Relaxed);
         let hazards = Mutex::new(Hazards::new(bytes, allocated));
-        Tracked { id, device, memory, bytes, hazards }
+        Tracked { id, device, memory, bytes, hazards, frozen: None }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -53,6 +58,25 @@ impl Tracked {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Hazards> {
         self.hazards.lock()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// There where reads need not be noted in the record.
+    pub(crate) fn frozen(&self) -> Option<&Frozen> {
+        self.frozen.as_deref()
+    }
+
+    /// From here on nothing writes it, until it is thawed.
+    pub(super) fn freeze(&mut self) {
+        self.frozen = Some(Box::new(Frozen::new()));
+    }
+
+    /// The indices of the lanes that read it while it was frozen.
+    pub(super) fn thaw(&mut self) -> SmallVec<[u16; 4]> {
+        self.frozen.take().map(|frozen| frozen.readers().collect()).unwrap_or_default()
     }
 
     /// For messages.

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use crate::driver::{DriverResult, Fact};
 use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
 
-/// How many lanes a device can have.
-const MOST: usize = 1024;
+/// How many lanes a device can have: their indices are below that.
+pub(crate) const MOST: usize = 1024;
 
 /// Grows, never shrinks: a lane found is there for the device's life, without a lock.
 pub(super) struct Lanes {

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub(crate) use current::{Frame, FrameGuard, current_frame, install_task_id};
 pub use event::{Elapsed, Event};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
+pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use pinned::PinnedBlock;
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 

@@ -233,7 +233,6 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// # Safety
     /// As [`Driver::copy_h2d`], for the bytes of the rows, which lie in one block on each side. Host
     /// memory is page-locked. The two sides have no byte in common.
-    #[cfg_attr(not(test), expect(dead_code, reason = "columns and tiles are not offered yet"))]
     unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()>;
     /// This device's context, for [`Driver::copy_peer`] by any driver of the same kind.
     #[allow(dead_code, reason = "copies between devices are not offered yet")]

@@ -235,6 +235,37 @@ pub enum Error {
         most: usize,
     },
 
+    /// No parts were given to be rejoined.
+    #[error(
+        "no parts were given: a buffer is rejoined from all its parts, of which there is at least one"
+    )]
+    NoParts,
+
+    /// Parts of more than one buffer were to be rejoined.
+    #[error(
+        "parts of {} and of {} were given: rejoin those of one buffer at a time", buffers[0], buffers[1]
+    )]
+    #[non_exhaustive]
+    PartsOfSeveral {
+        /// Two of them.
+        buffers: [String; 2],
+    },
+
+    /// Not all parts of a buffer were given to be rejoined.
+    #[error(
+        "none of the parts given has elements {}..{} of {buffer}, which has {len}: give all parts, also \
+         those without elements", elements.start, elements.end
+    )]
+    #[non_exhaustive]
+    PartsMissing {
+        /// Of which buffer.
+        buffer: String,
+        /// The first ones that are missing; none where a part without elements is.
+        elements: Range<usize>,
+        /// How many the buffer has.
+        len: usize,
+    },
+
     /// A value that [`DeviceBuffer::fill`](crate::DeviceBuffer::fill) does not take, there.
     #[error(
         "filling with a value of {element_size} bytes that does not repeat after 4, 2 or 1 would take \

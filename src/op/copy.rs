@@ -7,10 +7,11 @@ use bytemuck::Pod;
 
 use super::submit::{Operand, submit};
 use crate::buffer::{
-    Access, Backing, DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
-    HostBuffer, HostSlice, HostSliceMut, HostTile, HostTileMut, Memory, Mode, Place, Shape,
-    Tracked, for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
-    for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
+    Access, Backing, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile,
+    DeviceTileMut, HostBuffer, HostPart, HostSlice, HostSliceMut, HostTile, HostTileMut, Memory,
+    Mode, Place, Shape, SharedBuffer, Tracked, for_device_slices, for_device_slices_mut,
+    for_device_tiles, for_device_tiles_mut, for_host_slices, for_host_slices_mut, for_host_tiles,
+    for_host_tiles_mut,
 };
 use crate::device::DeviceCore;
 use crate::driver::{CopyMemory, CopyRows, CopySide, Driver, DriverResult, StreamHandle};

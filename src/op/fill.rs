@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::copy::check_pitch;
 use super::submit::{Operand, Refusal, submit};
 use crate::buffer::{
-    Allocation, DeviceBuffer, DeviceSliceMut, DeviceTileMut, Mode, Place, Shape,
+    Allocation, DeviceBuffer, DevicePart, DeviceSliceMut, DeviceTileMut, Mode, Place, Shape,
     for_device_slices_mut, for_device_tiles_mut,
 };
 use crate::driver::{DevicePtr, Fill};

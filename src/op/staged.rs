@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytemuck::Pod;
 
 use crate::buffer::{
-    DeviceBuffer, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
-    for_device_slices, for_device_tiles,
+    DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
+    SharedBuffer, for_device_slices, for_device_tiles,
 };
 use crate::device::{Device, DeviceCore};
 use crate::error::{Error, Result};

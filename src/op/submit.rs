@@ -83,7 +83,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
-        let mut records = Records::lock(operands);
+        let mut records = Records::lock(core, enqueue.lane(), operands);
         records.check_defined(op)?;
         let waits = match records.waits(core, &enqueue) {
             Ok(waits) => waits,
@@ -152,6 +152,11 @@ fn check_device<'a, O: AsRef<Operand<'a>>>(
     Ok(())
 }
 
+/// Whether it is known to be finished. A lane that is gone has nothing on it.
+fn is_finished(core: &DeviceCore, ticket: Ticket) -> bool {
+    core.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
+}
+
 /// The operands' records, all locked.
 struct Records<'a> {
     operands: SmallVec<[OperandRecord<'a>; 4]>,
@@ -167,12 +172,18 @@ struct OperandRecord<'a> {
 }
 
 impl<'a> Records<'a> {
-    fn lock<O: AsRef<Operand<'a>>>(operands: &'a [O]) -> Self {
+    /// Those that an operation on `lane` has to look at.
+    fn lock<O: AsRef<Operand<'a>>>(core: &DeviceCore, lane: LaneId, operands: &'a [O]) -> Self {
         let mut records = SmallVec::<[OperandRecord<'a>; 4]>::new();
         for operand in operands.iter().map(AsRef::as_ref) {
-            if let Some(tracked) = operand.tracked {
-                records.push(OperandRecord { operand, tracked, record: 0 });
+            let Some(tracked) = operand.tracked else { continue };
+            if let Some(frozen) = tracked.frozen() {
+                frozen.read_by(lane);
+                if frozen.is_settled() {
+                    continue;
+                }
             }
+            records.push(OperandRecord { operand, tracked, record: 0 });
         }
         if !records.is_sorted_by_key(|o| o.tracked.id()) {
             records.sort_unstable_by_key(|o| o.tracked.id());
@@ -181,7 +192,11 @@ impl<'a> Records<'a> {
         let mut last = None;
         for OperandRecord { tracked, record, .. } in &mut records {
             if last != Some(tracked.id()) {
-                locked.push(tracked.lock());
+                let hazards = tracked.lock();
+                if let Some(frozen) = tracked.frozen() {
+                    frozen.settle(&hazards, tracked.bytes(), |ticket| is_finished(core, ticket));
+                }
+                locked.push(hazards);
                 last = Some(tracked.id());
             }
             *record = locked.len() - 1;
@@ -235,13 +250,14 @@ impl<'a> Records<'a> {
         ticket: Ticket,
         notes: &mut SmallVec<[(&'a Tracked, Note); 2]>,
     ) -> Recording {
-        let is_finished = |other: Ticket| {
-            core.lane(other.lane).is_none_or(|lane| lane.is_known_finished(other.seq))
-        };
         let mut recording = Recording::Lazy;
-        for OperandRecord { operand, tracked, record } in &self.operands {
+        let noted = self.operands.iter().filter(|operand| operand.tracked.frozen().is_none());
+        for OperandRecord { operand, tracked, record } in noted {
             let hazards = &mut self.locked[*record];
-            notes.push((*tracked, hazards.note(&operand.access, ticket, is_finished)));
+            notes.push((
+                *tracked,
+                hazards.note(&operand.access, ticket, |other| is_finished(core, other)),
+            ));
             if tracked.memory() == Memory::Pinned {
                 recording = recording.max(Recording::BeforeNext);
             }

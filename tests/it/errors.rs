@@ -223,6 +223,18 @@ fn all() -> Result<Vec<Told>> {
     );
     drop(far);
     run_to_end(&device);
+    let rejoin = |parts: Vec<_>| match DeviceBuffer::<u32>::rejoin(parts) {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(refused.error),
+    };
+    let [mut one, two] = [device.alloc::<u32>(8)?.into_parts(2)?, device.alloc(8)?.into_parts(1)?];
+    put("no parts", "at least one", rejoin(vec![]));
+    put("a part alone", "elements 4..8 of device buffer #", rejoin(one.drain(..1).collect()));
+    put(
+        "parts of two buffers",
+        "one buffer at a time",
+        rejoin(one.into_iter().chain(two).collect()),
+    );
     put("chunks of nothing", "at least 1", x.chunks(0).map(drop));
     put("a fill of 17 words", "68 bytes", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
     put(

@@ -26,6 +26,10 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<Elapsed>();
     owned::<DeviceBuffer<f32>>();
     owned::<HostBuffer<f32>>();
+    owned::<DevicePart<f32>>();
+    owned::<HostPart<f32>>();
+    owned::<SharedBuffer<f32>>();
+    owned::<NotRejoined<DevicePart<f32>>>();
     owned::<Error>();
     owned::<DeviceFailure>();
     owned::<DriverError>();
@@ -96,6 +100,7 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     handle::<Event>();
     handle::<Simulator>();
     handle::<SimMachine>();
+    handle::<SharedBuffer<f32>>();
     handle::<DeviceSlice<'_, f32>>();
     handle::<HostSlice<'_, f32>>();
     handle::<DeviceTile<'_, f32>>();
@@ -109,6 +114,8 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     impl<T: Clone> Ambiguous<u8> for T {}
     <DeviceBuffer<f32> as Ambiguous<_>>::check();
     <HostBuffer<f32> as Ambiguous<_>>::check();
+    <DevicePart<f32> as Ambiguous<_>>::check();
+    <HostPart<f32> as Ambiguous<_>>::check();
     <DeviceSliceMut<'_, f32> as Ambiguous<_>>::check();
     <HostSliceMut<'_, f32> as Ambiguous<_>>::check();
     <DeviceTileMut<'_, f32> as Ambiguous<_>>::check();
