@@ -63,11 +63,76 @@ impl Region {
     pub(crate) fn extent(&self) -> Range<usize> {
         self.start..self.start + (self.rows - 1) * self.pitch + self.row
     }
+
+    /// Whether some byte is in both.
+    pub(crate) fn overlaps(&self, other: &Region) -> bool {
+        self.first_common(other).is_some()
+    }
+
+    /// The first byte that is in both, however many rows there are: in logarithmic time.
+    pub(crate) fn first_common(&self, other: &Region) -> Option<usize> {
+        let (own, their) = (self.extent(), other.extent());
+        if self.bytes() == 0 || other.bytes() == 0 || own.end <= their.start {
+            return None;
+        }
+        // The first own row that ends behind the other's first byte, as rows before it cannot meet
+        // the other.
+        let skipped = match their.start.checked_sub(self.start + self.row) {
+            Some(behind) => behind / self.pitch + 1,
+            None => 0,
+        };
+        // A row that begins at `at` meets a row of the other that begins at `at + self.row - 1 - d`,
+        // where `0 <= d < self.row + other.row - 1`. So it meets one if `at + self.row - 1`, counted
+        // from the other's start, is so little above a multiple of the other's pitch.
+        let at = self.start + skipped * self.pitch;
+        let above = at + self.row - 1 - their.start;
+        let reach = (self.row + other.row - 2).min(other.pitch - 1);
+        let more = match other.rows {
+            1 => 0,
+            _ => first_within(above, self.pitch, other.pitch, reach)?,
+        };
+        let row = at.checked_add(more.checked_mul(self.pitch)?)?;
+        if skipped + more >= self.rows || row >= their.end {
+            return None;
+        }
+        let other_row = match row.checked_sub(their.start + other.row) {
+            Some(behind) => their.start + (behind / other.pitch + 1) * other.pitch,
+            None => their.start,
+        };
+        Some(row.max(other_row))
+    }
+}
+
+/// The first `i` for which `(start + i * step) % modulus <= reach`.
+fn first_within(start: usize, step: usize, modulus: usize, reach: usize) -> Option<usize> {
+    let (start, modulus) = (start % modulus, modulus as u128);
+    if start <= reach {
+        return Some(0);
+    }
+    let low = modulus - start as u128;
+    let first = first_between(step as u128 % modulus, modulus, low, low + reach as u128)?;
+    usize::try_from(first).ok()
+}
+
+/// The first `i` for which `low <= i * step % modulus <= high`, where `step < modulus` and
+/// `0 < low <= high < modulus`. As Euclid's algorithm: where no multiple of `step` lies between
+/// the two, the first lap in which one does is that of a smaller problem.
+fn first_between(step: u128, modulus: u128, low: u128, high: u128) -> Option<u128> {
+    if step == 0 {
+        return None;
+    }
+    let first = low.div_ceil(step);
+    if first * step <= high {
+        return Some(first);
+    }
+    let laps = first_between(modulus % step, step, step - high % step, step - low % step)?;
+    Some((low + modulus * laps).div_ceil(step))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     #[test]
     fn rows_that_leave_nothing_between_them_are_one_piece() {
@@ -76,5 +141,39 @@ mod tests {
         assert_eq!(Region::of_rows(8, 0, 5, 100), Region::of_bytes(8..8));
         let column = Region::of_rows(8, 4, 3, 16);
         assert_eq!((column.piece(), column.extent(), column.bytes()), (None, 8..44, 12));
+    }
+
+    fn bytes_of(region: &Region) -> impl Iterator<Item = usize> {
+        let Region { start, row, rows, pitch } = *region;
+        (0..rows).flat_map(move |i| (0..row).map(move |j| start + i * pitch + j))
+    }
+
+    #[test]
+    fn regions_overlap_where_they_share_a_byte() {
+        let mut random = SplitMix64::new(1);
+        let mut any = || {
+            let pitch = 1 + random.below(12);
+            let (row, rows) = (random.below(pitch + 1), 1 + random.below(9));
+            let start = random.below(60);
+            Region::of_rows(start as usize, row as usize, rows as usize, pitch as usize)
+        };
+        let mut met = 0;
+        for _ in 0..20_000 {
+            let (a, b) = (any(), any());
+            let of_b: Vec<_> = bytes_of(&b).collect();
+            let first = bytes_of(&a).find(|byte| of_b.contains(byte));
+            assert_eq!(a.first_common(&b), first, "{a:?} and {b:?}");
+            assert_eq!(a.overlaps(&b), first.is_some(), "{a:?} and {b:?}");
+            met += usize::from(first.is_some());
+        }
+        assert!((2_000..18_000).contains(&met), "{met}");
+    }
+
+    #[test]
+    fn columns_of_large_matrices_are_compared_at_once() {
+        let (rows, pitch) = (1 << 30, 1 << 12);
+        let column = |at, pitch| Region::of_rows(at, 4, rows, pitch);
+        assert!(!column(0, pitch).overlaps(&column(4, pitch)));
+        assert_eq!(column(0, pitch).first_common(&column(4, pitch + 4)), Some(pitch * 1024));
     }
 }
