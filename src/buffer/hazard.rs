@@ -189,7 +189,7 @@ impl Hazards {
         self.shared
     }
 
-    /// The first bytes of `region` that nothing has written: so many of them as lie in one piece.
+    /// The first bytes of `region` that nothing has written, to the end of a row at most.
     pub(crate) fn undefined_in(&self, region: &Region) -> Option<Range<usize>> {
         let mut first = None;
         self.histories.visit(region, |at, history| {

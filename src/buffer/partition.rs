@@ -17,7 +17,14 @@ pub(super) struct Partition<V> {
 enum Pieces<V> {
     One(V),
     /// At least two, by their first number: the first begins at 0.
-    Many(BTreeMap<usize, V>),
+    Many(BTreeMap<usize, Piece<V>>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece<V> {
+    /// Where the next one begins.
+    end: usize,
+    value: V,
 }
 
 impl<V: Clone> Partition<V> {
@@ -32,8 +39,9 @@ impl<V: Clone> Partition<V> {
             return ends.into_iter().next().map(|(_, only)| Partition::new(len, only));
         }
         let mut first = 0;
-        let by_first =
-            ends.into_iter().map(|(end, value)| (std::mem::replace(&mut first, end), value));
+        let by_first = ends
+            .into_iter()
+            .map(|(end, value)| (std::mem::replace(&mut first, end), Piece { end, value }));
         Some(Partition { len, pieces: Pieces::Many(by_first.collect()) })
     }
 
@@ -57,11 +65,17 @@ impl<V: Clone> Partition<V> {
         }
     }
 
-    pub(super) fn only_mut(&mut self) -> Option<&mut V> {
-        match &mut self.pieces {
-            Pieces::One(only) => Some(only),
-            Pieces::Many(_) => None,
-        }
+    /// The value of the piece that has the numbers of `range` and no other, if there is one.
+    pub(super) fn exact_mut(&mut self, range: &Range<usize>) -> Option<&mut V> {
+        let value = match &mut self.pieces {
+            Pieces::One(only) => (*range == (0..self.len)).then_some(only),
+            Pieces::Many(map) => {
+                let piece = map.get_mut(&range.start).filter(|piece| piece.end == range.end);
+                piece.map(|piece| &mut piece.value)
+            }
+        };
+        looked_at(usize::from(value.is_some()));
+        value
     }
 
     /// The piece that has `at` in it.
@@ -69,9 +83,8 @@ impl<V: Clone> Partition<V> {
         match &self.pieces {
             Pieces::One(only) => Some((0..self.len, only)),
             Pieces::Many(map) => {
-                let (first, value) = map.range(..=at).next_back()?;
-                let end = map.range(at + 1..).next().map_or(self.len, |(next, _)| *next);
-                Some((*first..end, value))
+                let (first, piece) = map.range(..=at).next_back()?;
+                Some((*first..piece.end, &piece.value))
             }
         }
     }
@@ -86,16 +99,20 @@ impl<V: Clone> Partition<V> {
         match &self.pieces {
             _ if range.is_empty() => {}
             Pieces::One(only) => {
-                looked_at_one();
+                looked_at(1);
                 each(range, only);
             }
             Pieces::Many(map) => {
-                let mut end = range.end;
-                for (first, value) in map.range(..range.end).rev() {
-                    looked_at_one();
-                    each(range.start.max(*first)..end, value);
-                    end = *first;
-                    if end <= range.start {
+                // Most look for what one piece has.
+                let exact = map.get(&range.start).filter(|piece| range.end <= piece.end);
+                if let Some(piece) = exact {
+                    looked_at(1);
+                    return each(range, &piece.value);
+                }
+                for (first, piece) in map.range(..range.end).rev() {
+                    looked_at(1);
+                    each(range.start.max(*first)..range.end.min(piece.end), &piece.value);
+                    if *first <= range.start {
                         break;
                     }
                 }
@@ -113,15 +130,13 @@ impl<V: Clone> Partition<V> {
         match &mut self.pieces {
             _ if range.is_empty() => {}
             Pieces::One(only) => {
-                looked_at_one();
+                looked_at(1);
                 each(range, only);
             }
             Pieces::Many(map) => {
-                let mut end = range.end;
-                for (first, value) in map.range_mut(range).rev() {
-                    looked_at_one();
-                    each(*first..end, value);
-                    end = *first;
+                for (first, piece) in map.range_mut(range).rev() {
+                    looked_at(1);
+                    each(*first..piece.end, &mut piece.value);
                 }
             }
         }
@@ -133,21 +148,20 @@ impl<V: Clone> Partition<V> {
             return None;
         }
         if let Pieces::One(only) = &self.pieces {
-            let halves = [(0, only.clone()), (at, only.clone())];
+            let piece = |end| Piece { end, value: only.clone() };
+            let halves = [(0, piece(at)), (at, piece(self.len))];
             self.pieces = Pieces::Many(BTreeMap::from(halves));
         } else if let Pieces::Many(map) = &mut self.pieces {
-            let (first, value) = map.range(..=at).next_back()?;
-            looked_at_one();
+            let (first, lower) = map.range_mut(..=at).next_back()?;
+            looked_at(1);
             if *first == at {
                 return None;
             }
-            let value = value.clone();
-            map.insert(at, value);
+            let upper = lower.clone();
+            lower.end = at;
+            map.insert(at, upper);
         }
-        match &self.pieces {
-            Pieces::One(_) => None,
-            Pieces::Many(map) => map.get(&at),
-        }
+        self.get(at).map(|(_, value)| value)
     }
 
     /// Joins pieces of `range`, and those beside it, where they are the `same`. How many pieces
@@ -155,32 +169,38 @@ impl<V: Clone> Partition<V> {
     pub(super) fn join(&mut self, range: Range<usize>, same: impl Fn(&V, &V) -> bool) -> usize {
         let Pieces::Many(map) = &mut self.pieces else { return 0 };
         let mut joined = SmallVec::<[usize; 4]>::new();
-        let mut above: Option<(usize, &V)> = None;
-        for (first, value) in map.range(..=range.end).rev() {
-            looked_at_one();
-            if let Some((above, _)) = above.filter(|(_, above)| same(value, above)) {
+        let mut above: Option<(usize, &Piece<V>)> = None;
+        for (first, piece) in map.range(..=range.end).rev() {
+            looked_at(1);
+            if let Some((above, _)) = above.filter(|(_, above)| same(&piece.value, &above.value)) {
                 joined.push(above);
             }
             if *first < range.start {
                 break;
             }
-            above = Some((*first, value));
+            above = Some((*first, piece));
         }
         if joined.len() + 1 == map.len() {
-            if let Some((_, value)) = map.pop_first() {
-                self.pieces = Pieces::One(value);
+            if let Some((_, piece)) = map.pop_first() {
+                self.pieces = Pieces::One(piece.value);
             }
-        } else {
-            joined.iter().for_each(|first| drop(map.remove(first)));
+            return joined.len();
+        }
+        for first in &joined {
+            let upper = map.remove(first).map(|piece| piece.end);
+            let lower = map.range_mut(..*first).next_back();
+            if let (Some(end), Some((_, lower))) = (upper, lower) {
+                lower.end = end;
+            }
         }
         joined.len()
     }
 }
 
-/// What tests count: a piece was looked at, to be used, compared or split.
-fn looked_at_one() {
+/// What tests count: so many pieces are looked at, to be used, compared or split.
+fn looked_at(_pieces: usize) {
     #[cfg(test)]
-    LOOKED_AT.with(|count| count.set(count.get() + 1));
+    LOOKED_AT.set(LOOKED_AT.get() + _pieces);
 }
 
 #[cfg(test)]
@@ -190,7 +210,7 @@ thread_local! {
 
 /// How many pieces of partitions this thread looks at in `f`.
 #[cfg(test)]
-pub(super) fn looked_at(f: impl FnOnce()) -> usize {
+pub(super) fn count_looked_at(f: impl FnOnce()) -> usize {
     let before = LOOKED_AT.get();
     f();
     LOOKED_AT.get() - before
@@ -238,7 +258,11 @@ mod tests {
                 assert_eq!(partition.only().is_some(), pieces == 1);
                 let at = random.below(len as u64) as usize;
                 let (piece, value) = partition.get(at).unwrap();
-                assert!(piece.contains(&at) && all(&partition, piece).iter().all(|v| v == value));
+                assert!(all(&partition, piece.clone()).iter().all(|v| v == value));
+                assert!(piece.contains(&at));
+                let (value, mut same) = (*value, partition.clone());
+                assert_eq!(same.exact_mut(&piece), Some(&mut value.clone()));
+                assert_eq!(same.exact_mut(&(piece.start..piece.end + 1)), None);
             }
         }
     }

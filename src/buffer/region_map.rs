@@ -20,6 +20,7 @@
 //!   piece.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::layout::{Layout, Rect};
 use super::partition::Partition;
@@ -125,7 +126,11 @@ impl<V: Clone + PartialEq> RegionMap<V> {
     /// The value, where there is one and `region` is all bytes.
     pub(super) fn all_mut(&mut self, region: &Region) -> Option<&mut V> {
         match self.is_all(region) {
-            true => self.bands.only_mut().and_then(Partition::only_mut),
+            true => {
+                let rows = 0..self.layout.rows();
+                let band = self.bands.exact_mut(&(0..self.layout.pitch()))?;
+                band.exact_mut(&rows)
+            }
             false => None,
         }
     }
@@ -147,22 +152,33 @@ impl<V: Clone + PartialEq> RegionMap<V> {
     fn edit_rect(&mut self, rect: Rect, each: &mut impl FnMut(Region, &mut V)) {
         let Rect { columns, rows } = rect;
         let (layout, pieces, bands) = (self.layout, &mut self.pieces, &mut self.bands);
-        for at in [columns.start, columns.end] {
-            *pieces += bands.split_at(at).map_or(0, Partition::count);
-        }
-        bands.each_mut(columns.clone(), |columns, band| {
+        let mut edit_band = |columns: Range<usize>, band: &mut Partition<V>| {
+            let mut each = |rows, value: &mut V| {
+                each(layout.region(&Rect { columns: columns.clone(), rows }), value);
+            };
+            if let Some(value) = band.exact_mut(&rows) {
+                return each(rows.clone(), value);
+            }
             *pieces -= band.count();
             band.split_at(rows.start);
             band.split_at(rows.end);
-            band.each_mut(rows.clone(), |rows, value| {
-                each(layout.region(&Rect { columns: columns.clone(), rows }), value);
-            });
+            band.each_mut(rows.clone(), each);
             band.join(rows.clone(), PartialEq::eq);
             *pieces += band.count();
-        });
+        };
+        // What is a piece already is not split, and seldom like its neighbours afterwards: if it
+        // is, `compact` joins them.
+        if let Some(band) = bands.exact_mut(&columns) {
+            return edit_band(columns, band);
+        }
+        let mut split = 0;
+        for at in [columns.start, columns.end] {
+            split += bands.split_at(at).map_or(0, Partition::count);
+        }
+        bands.each_mut(columns.clone(), &mut edit_band);
         // Bands of several pieces are compared by `compact`.
         let same = |a: &Partition<V>, b: &Partition<V>| a.only().is_some() && a.only() == b.only();
-        *pieces -= bands.join(columns, same);
+        self.pieces = self.pieces + split - bands.join(columns, same);
     }
 
     /// Changes every value, joins what became equal, and lays all out in one row if that takes no

@@ -148,7 +148,7 @@ struct Both {
 
 impl Both {
     fn new(mut random: SplitMix64) -> Self {
-        let bytes = 1 + random.below(56) as usize;
+        let bytes = 1 + random.below(40) as usize;
         let allocated = Ticket { lane: LaneId(random.below(LANES)), seq: 1 };
         let byte = Byte { writer: Some(allocated), ..Byte::default() };
         let model = Model {
@@ -157,7 +157,7 @@ impl Both {
             allocated,
             unfinished: BTreeSet::from([allocated]),
         };
-        let pitches = [(); 3].map(|()| 2 + random.below(9) as usize);
+        let pitches = [(); 3].map(|()| 2 + random.below(7) as usize);
         let hazards = Hazards::new(bytes, Some(allocated));
         Both { random, hazards, model, seq: 1, pending: Vec::new(), noted: 0, pitches }
     }
@@ -312,7 +312,7 @@ impl Both {
 fn the_record_says_of_every_byte_what_a_history_for_each_byte_says() {
     for seed in 0..1_000 {
         let mut both = Both::new(SplitMix64::new(seed));
-        for _ in 0..25 {
+        for _ in 0..20 {
             both.operation();
             match both.random.below(6) {
                 0 => both.finish(),

@@ -1,4 +1,4 @@
-use super::super::partition::looked_at;
+use super::super::partition::count_looked_at;
 use super::*;
 use crate::random::SplitMix64;
 
@@ -103,10 +103,10 @@ fn most_looked_at(bytes: usize, regions: &[Region]) -> (usize, usize, usize) {
     }
     for i in &order {
         let (region, mut met) = (&regions[*i], Vec::new());
-        visited = visited.max(looked_at(|| map.visit(region, |_, value| met.push(*value))));
+        visited = visited.max(count_looked_at(|| map.visit(region, |_, value| met.push(*value))));
         assert_eq!(met, [1 + i]);
-        edited = edited.max(looked_at(|| map.edit(region, |_, value| *value += 10_000)));
-        edited = edited.max(looked_at(|| map.edit(region, |_, value| *value -= 10_000)));
+        edited = edited.max(count_looked_at(|| map.edit(region, |_, value| *value += 10_000)));
+        edited = edited.max(count_looked_at(|| map.edit(region, |_, value| *value -= 10_000)));
     }
     (visited, edited, map.pieces())
 }
@@ -143,7 +143,7 @@ fn a_change_between_a_thousand_ranges_looks_at_few() {
         map.edit(&Region::of_bytes(100 * i..100 * i + 100), |_, value| *value = 1 + i);
     }
     let between = Region::of_bytes(50_050..50_250);
-    let edited = looked_at(|| map.edit(&between, |_, value| *value = 9_999));
+    let edited = count_looked_at(|| map.edit(&between, |_, value| *value = 9_999));
     assert!(edited <= 16, "{edited}");
     assert_eq!(map.pieces(), 1_000);
 }
@@ -152,10 +152,10 @@ fn a_change_between_a_thousand_ranges_looks_at_few() {
 fn a_column_is_looked_up_in_one_piece_at_once_however_many_rows_it_has() {
     let mut map = RegionMap::new(1 << 40, 0);
     let column = Region::of_rows(16, 4, 1 << 30, 1 << 10);
-    assert_eq!(looked_at(|| map.visit(&column, |_, _| {})), 0);
+    assert_eq!(count_looked_at(|| map.visit(&column, |_, _| {})), 0);
     map.edit(&Region::of_bytes(0..20), |_, value| *value = 1);
     let mut met = Vec::new();
-    assert!(looked_at(|| map.visit(&column, |first, value| met.push((first, *value)))) <= 4);
+    assert!(count_looked_at(|| map.visit(&column, |first, value| met.push((first, *value)))) <= 4);
     met.sort_unstable();
     assert_eq!(met, [(16, 1), (1040, 0)]);
 }
