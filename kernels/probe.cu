@@ -1,7 +1,7 @@
 // The kernels of the tests and benchmarks: the least work that shows order, time and faults.
 //
-// Thread i touches element i alone, but for `delay`, which has one thread, and the last two, which
-// are wrong on purpose.
+// Thread i touches element i alone, or in a matrix row i, but for `delay`, which has one thread, and the
+// last two, which are wrong on purpose.
 
 static __device__ unsigned item() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
@@ -51,6 +51,25 @@ extern "C" __global__ void add_u32(const unsigned *a, const unsigned *b, unsigne
                                    unsigned n) {
     unsigned i = item();
     if (i < n) out[i] = a[i] + b[i];
+}
+
+// x[i][j] = factor * x[i][j], of a matrix with `stride` elements from row to row
+extern "C" __global__ void scale_rows(float *x, unsigned rows, unsigned columns, unsigned stride,
+                                      float factor) {
+    unsigned i = item();
+    if (i >= rows) return;
+    for (unsigned j = 0; j < columns; ++j) x[(unsigned long long)i * stride + j] *= factor;
+}
+
+// to[i] = from[i][0] + … + from[i][columns - 1], wrapping; `to` is a column of another matrix, or of
+// the same one
+extern "C" __global__ void sum_rows(const unsigned *from, unsigned rows, unsigned columns,
+                                    unsigned stride, unsigned *to, unsigned to_stride) {
+    unsigned i = item();
+    if (i >= rows) return;
+    unsigned sum = 0;
+    for (unsigned j = 0; j < columns; ++j) sum += from[(unsigned long long)i * stride + j];
+    to[(unsigned long long)i * to_stride] = sum;
 }
 
 // Fails with CUDA_ERROR_LAUNCH_FAILED or CUDA_ERROR_ILLEGAL_INSTRUCTION, whichever the driver

@@ -115,8 +115,8 @@ pub mod testing;
 pub use buffer::{
     DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
     HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    IntoDeviceSliceMut, NotRejoined, Pieces, Read, ReadTile, SharedBuffer, TileMut, TileRef, Write,
-    WriteTile,
+    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotRejoined, Pieces, Read, ReadTile,
+    SharedBuffer, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
@@ -135,8 +135,8 @@ pub mod __private {
 
     pub use crate::driver::{KernelCost, TwinFault, TwinJob, TwinMemory};
     pub use crate::op::{
-        Argument, Geometry, KernelDecl, LaunchCall, ModuleDecl, Registration, TwinSlice,
-        TwinSliceMut, argument, argument_mut, launch, param, pointer, pointer_mut, requirement,
-        twin_slice, twin_slice_mut,
+        Argument, Geometry, KernelDecl, KernelMemory, LaunchCall, ModuleDecl, Registration,
+        TwinSlice, TwinSliceMut, TwinTile, TwinTileMut, argument, launch, param, pointer,
+        requirement, twin,
     };
 }

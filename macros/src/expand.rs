@@ -6,7 +6,9 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, Ident, Lit, LitInt, LitStr, Result, Token, Type};
 
-use crate::parse::{Arg, Block, Cost, Geometry, Kernel, Launch, Param, ParamKind, is_cfg};
+use crate::parse::{
+    Access, Arg, Block, Cost, Form, Geometry, Kernel, Launch, Memory, Param, ParamKind, is_cfg,
+};
 use crate::text;
 
 /// The attribute as a pure function.
@@ -93,7 +95,7 @@ impl Kernel {
             Arg::Cast { ty, .. } => size_of(ty),
             Arg::Param { index, .. } => match &self.params[*index].kind {
                 ParamKind::Scalar(ty) => size_of(ty),
-                ParamKind::Read(_) | ParamKind::Write { .. } => quote! { 8usize },
+                ParamKind::Memory(_) => quote! { 8usize },
             },
         });
         quote! {
@@ -119,8 +121,8 @@ impl Kernel {
         let (twin, twin_argument) = self.expand_twin(&block.unsafe_token);
         let launch = self.expand_launch(&block.unsafe_token, &twin_argument);
         let geometry_name = local("__geometry", ident.span());
-        let has_slices = self.params.iter().any(Param::is_slice);
-        let lifetime = has_slices.then(|| quote! { <'headwater> });
+        let has_memory = self.memory().next().is_some();
+        let lifetime = has_memory.then(|| quote! { <'headwater> });
         let body = quote! {
             #(#scalars)*
             #twin_type
@@ -169,14 +171,16 @@ impl Kernel {
 
     fn rejection(&self, requirement: &str) -> TokenStream {
         let name = self.name();
-        let slices = self.params.iter().filter(|param| param.is_slice());
-        let lengths = slices.map(|Param { ident, .. }| {
-            let name = ident.unraw().to_string();
-            quote! { (#name, #ident.len()) }
+        let sizes = self.memory().flat_map(|(ident, memory)| {
+            memory.form.sizes().iter().map(move |size| {
+                let size = Ident::new(size, ident.span());
+                let shown = format!("{}.{size}()", ident.unraw());
+                quote! { (#shown, #ident.#size()) }
+            })
         });
         quote! {
             return ::core::result::Result::Err(
-                ::headwater::__private::requirement(#name, #requirement, &[#(#lengths),*])
+                ::headwater::__private::requirement(#name, #requirement, &[#(#sizes),*])
             );
         }
     }
@@ -188,11 +192,8 @@ impl Kernel {
             Arg::Param { index, span } => {
                 let Param { ident, kind } = &self.params[*index];
                 match kind {
-                    ParamKind::Read(_) => quote_spanned! {*span=>
+                    ParamKind::Memory(_) => quote_spanned! {*span=>
                         let #name = ::headwater::__private::pointer(&#ident);
-                    },
-                    ParamKind::Write { .. } => quote_spanned! {*span=>
-                        let #name = ::headwater::__private::pointer_mut(&#ident);
                     },
                     ParamKind::Scalar(ty) => quote! { let #name: #ty = #ident; },
                 }
@@ -213,7 +214,7 @@ impl Kernel {
         }
     }
 
-    /// Whether this is `slice.len()`, of a slice among the parameters.
+    /// Whether this is `slice.len()`, of a slice among the parameters, or the like of a tile.
     fn is_length(&self, value: &Expr) -> bool {
         let call = match value {
             Expr::MethodCall(call) => call,
@@ -224,12 +225,19 @@ impl Kernel {
         let Expr::Path(receiver) = &*call.receiver else {
             return false;
         };
-        call.method == "len"
-            && call.args.is_empty()
-            && self
-                .params
-                .iter()
-                .any(|param| param.is_slice() && receiver.path.is_ident(&param.ident))
+        let of = |(ident, memory): (&Ident, &Memory)| {
+            receiver.path.is_ident(ident)
+                && memory.form.sizes().iter().any(|size| call.method == size)
+        };
+        call.args.is_empty() && self.memory().any(of)
+    }
+
+    /// The parameters that are device memory.
+    fn memory(&self) -> impl Iterator<Item = (&Ident, &Memory)> {
+        self.params.iter().filter_map(|param| match &param.kind {
+            ParamKind::Memory(memory) => Some((&param.ident, memory)),
+            ParamKind::Scalar(_) => None,
+        })
     }
 
     /// The twin with its type spelled out, so that a wrong signature is an error at its path.
@@ -237,8 +245,7 @@ impl Kernel {
         let path = self.twin.as_ref()?;
         let name = local("__TWIN", path.span());
         let types = self.params.iter().map(|param| match &param.kind {
-            ParamKind::Read(element) => quote! { &[#element] },
-            ParamKind::Write { element, .. } => quote! { &mut [#element] },
+            ParamKind::Memory(memory) => memory.twin_type(),
             ParamKind::Scalar(ty) => quote! { #ty },
         });
         Some(quote! { const #name: fn(#(#types),*) = #path; })
@@ -251,16 +258,12 @@ impl Kernel {
         };
         let memory = local("__memory", path.span());
         let (twin, function) = (local("__twin", path.span()), local("__TWIN", path.span()));
-        let (mut captures, mut resolutions) = (Vec::new(), Vec::new());
-        for Param { ident, kind } in &self.params {
-            let capture = match kind {
-                ParamKind::Read(_) => format_ident!("twin_slice"),
-                ParamKind::Write { .. } => format_ident!("twin_slice_mut"),
-                ParamKind::Scalar(_) => continue,
-            };
-            captures.push(quote! { let #ident = ::headwater::__private::#capture(&#ident); });
-            resolutions.push(quote! { let #ident = #unsafe_token { #ident.get(#memory) }?; });
-        }
+        let captures = self.memory().map(|(ident, _)| {
+            quote! { let #ident = ::headwater::__private::twin(&#ident); }
+        });
+        let resolutions = self.memory().map(|(ident, _)| {
+            quote! { let #ident = #unsafe_token { #ident.get(#memory) }?; }
+        });
         let idents = self.params.iter().map(|param| &param.ident);
         let definition = quote! {
             let #twin = || -> ::headwater::__private::TwinJob {
@@ -325,37 +328,68 @@ fn arg_name(position: usize, arg: &Arg) -> Ident {
     local(&format!("__p{position}"), at)
 }
 
-impl Param {
-    fn is_slice(&self) -> bool {
-        !matches!(self.kind, ParamKind::Scalar(_))
+impl Form {
+    /// The methods that say how large such memory is, all of type `usize`.
+    fn sizes(self) -> &'static [&'static str] {
+        match self {
+            Form::Slice => &["len"],
+            Form::Tile => &["rows", "columns", "stride"],
+        }
+    }
+}
+
+impl Memory {
+    fn writes(&self) -> bool {
+        self.access != Access::Read
     }
 
+    /// The view, the trait that gives one, and its method.
+    fn view(&self) -> [Ident; 3] {
+        let names = match (self.form, self.writes()) {
+            (Form::Slice, false) => ["DeviceSlice", "IntoDeviceSlice", "into_device_slice"],
+            (Form::Slice, true) => {
+                ["DeviceSliceMut", "IntoDeviceSliceMut", "into_device_slice_mut"]
+            }
+            (Form::Tile, false) => ["DeviceTile", "IntoDeviceTile", "into_device_tile"],
+            (Form::Tile, true) => ["DeviceTileMut", "IntoDeviceTileMut", "into_device_tile_mut"],
+        };
+        names.map(|name| format_ident!("{name}"))
+    }
+
+    /// What the twin gets.
+    fn twin_type(&self) -> TokenStream {
+        let element = &self.element;
+        match (self.form, self.writes()) {
+            (Form::Slice, false) => quote! { &[#element] },
+            (Form::Slice, true) => quote! { &mut [#element] },
+            (Form::Tile, false) => quote! { ::headwater::TileRef<'_, #element> },
+            (Form::Tile, true) => quote! { ::headwater::TileMut<'_, #element> },
+        }
+    }
+}
+
+impl Param {
     fn expand_input(&self) -> TokenStream {
         let Param { ident, kind } = self;
         match kind {
-            ParamKind::Read(element) => quote! {
-                #ident: impl ::headwater::IntoDeviceSlice<'headwater, #element>
-            },
-            ParamKind::Write { element, .. } => quote! {
-                #ident: impl ::headwater::IntoDeviceSliceMut<'headwater, #element>
-            },
+            ParamKind::Memory(memory) => {
+                let ([_, into, _], element) = (memory.view(), &memory.element);
+                quote! { #ident: impl ::headwater::#into<'headwater, #element> }
+            }
             ParamKind::Scalar(ty) => quote! { #ident: #ty },
         }
     }
 
     fn expand_conversion(&self) -> Option<TokenStream> {
         let Param { ident, kind } = self;
-        match kind {
-            ParamKind::Read(element) => Some(quote! {
-                let #ident: ::headwater::DeviceSlice<'headwater, #element> =
-                    ::headwater::IntoDeviceSlice::into_device_slice(#ident);
-            }),
-            ParamKind::Write { element, .. } => Some(quote! {
-                let #ident: ::headwater::DeviceSliceMut<'headwater, #element> =
-                    ::headwater::IntoDeviceSliceMut::into_device_slice_mut(#ident);
-            }),
-            ParamKind::Scalar(_) => None,
-        }
+        let ParamKind::Memory(memory) = kind else {
+            return None;
+        };
+        let ([view, into, convert], element) = (memory.view(), &memory.element);
+        Some(quote! {
+            let #ident: ::headwater::#view<'headwater, #element> =
+                ::headwater::#into::#convert(#ident);
+        })
     }
 
     /// What a scalar's type must be, beside `NoUninit`, which `param` asks for.
@@ -375,13 +409,11 @@ impl Param {
     fn expand_argument(&self) -> Option<TokenStream> {
         let ident = &self.ident;
         let name = ident.unraw().to_string();
-        match &self.kind {
-            ParamKind::Read(_) => Some(quote! { ::headwater::__private::argument(#name, &#ident) }),
-            ParamKind::Write { fills, .. } => {
-                Some(quote! { ::headwater::__private::argument_mut(#name, &#ident, #fills) })
-            }
-            ParamKind::Scalar(_) => None,
-        }
+        let ParamKind::Memory(memory) = &self.kind else {
+            return None;
+        };
+        let fills = memory.access == Access::Write { fills: true };
+        Some(quote! { ::headwater::__private::argument(#name, &#ident, #fills) })
     }
 }
 

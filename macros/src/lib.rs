@@ -52,6 +52,8 @@ mod text;
 /// | --- | --- | --- |
 /// | `&[T]` | `impl IntoDeviceSlice<'_, T>`: read by the kernel | a `DeviceSlice<'_, T>` |
 /// | `&mut [T]` | `impl IntoDeviceSliceMut<'_, T>`: read and written | a `DeviceSliceMut<'_, T>` |
+/// | `TileRef<'_, T>` | `impl IntoDeviceTile<'_, T>`: a matrix, columns or a tile, read by the kernel | a `DeviceTile<'_, T>` |
+/// | `TileMut<'_, T>` | `impl IntoDeviceTileMut<'_, T>`: read and written | a `DeviceTileMut<'_, T>` |
 /// | any other `T` | `T` by value; `Copy + Send + NoUninit + 'static` | the value |
 ///
 /// Other references, pointers, generics, patterns and return values are compile errors.
@@ -70,7 +72,7 @@ mod text;
 /// | `require` | `bool` | what must hold, or the call is an `Err` and nothing is enqueued; repeatable |
 /// | `arithmetic` | `u64` | arithmetic operations of the launch, for a simulated device's clock |
 /// | `nanoseconds` | `u64` | a time instead of `arithmetic` |
-/// | `fills` | `[a, b]` | these `&mut` parameters are written completely and not read, so they need not have been written before |
+/// | `fills` | `[a, b]` | these parameters, `&mut` or `TileMut`, are written completely and not read, so they need not have been written before |
 /// | `entry` | a string literal | the PTX entry where it has another name than the function |
 ///
 /// PTX comes from NVRTC, or `nvcc --ptx -arch=compute_75` (which runs on every GPU since Turing); a
@@ -80,15 +82,17 @@ mod text;
 /// # `#[args(…)]`
 ///
 /// The kernel's CUDA parameters in order; their number and sizes are compared with the PTX when
-/// the module is loaded. Each is the name of a parameter (a slice stands for its device pointer, a
-/// scalar for itself) or `expression as Type`. A length, `output.len() as u32`, is checked: one
-/// that does not fit is an `Err` like a `require` that fails. Every other `as` is Rust's own and
+/// the module is loaded. Each is the name of a parameter (a slice or tile stands for the device pointer
+/// of its first element, a scalar for itself) or `expression as Type`. A length, `output.len() as u32`,
+/// is checked, and so are `rows()`, `columns()` and `stride()` of a tile: one that does not fit is an
+/// `Err` like a `require` that fails. Every other `as` is Rust's own and
 /// may cut. Without `#[args]` the kernel takes the declared parameters as they stand.
 ///
 /// # `#[twin(path)]`
 ///
 /// The kernel's Rust equivalent, an ordinary function with the declared signature, run in place of
-/// the kernel by a simulated device. Without one the kernel cannot be launched there.
+/// the kernel by a simulated device. For a tile it gets a `headwater::TileRef` or `TileMut`: elements
+/// by row and column, and rows as slices. Without one the kernel cannot be launched there.
 ///
 /// # Errors of a launch
 ///
@@ -105,10 +109,11 @@ mod text;
 /// Whoever writes the block promises, for each kernel and for all arguments that pass its
 /// `require`s:
 ///
-/// - it writes nothing but the elements of its `&mut` slices, reads nothing but the elements of its
-///   slices, and stores no pointer for later;
-/// - it leaves every element it writes valid for its type, and writes all elements of the slices
-///   named in `fills` before it reads one of them;
+/// - it writes nothing but the elements of its `&mut` slices and `TileMut`s, reads nothing but the
+///   elements of its slices and tiles, and stores no pointer for later: what lies between the rows of
+///   a tile is somebody else's;
+/// - it leaves every element it writes valid for its type, and writes all elements of the slices and
+///   tiles named in `fills` before it reads one of them;
 /// - the PTX entry's parameters have the types of `#[args]`.
 ///
 /// A crate that forbids unsafe code (`forbid(unsafe_code)`) cannot vouch: it declares its kernels in

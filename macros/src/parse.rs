@@ -5,8 +5,9 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, FnArg, ForeignItem, ForeignItemFn, Ident, ItemForeignMod, LitStr, Meta,
-    Pat, Path, Result, ReturnType, Safety, Signature, Token, Type, Visibility,
+    Attribute, Error, Expr, FnArg, ForeignItem, ForeignItemFn, GenericArgument, Ident,
+    ItemForeignMod, Lifetime, LitStr, Meta, Pat, Path, PathArguments, Result, ReturnType, Safety,
+    Signature, Token, Type, Visibility,
 };
 
 mod launch;
@@ -42,12 +43,30 @@ pub(crate) struct Param {
 }
 
 pub(crate) enum ParamKind {
-    /// `&[T]`
-    Read(Type),
-    /// `&mut [T]`
-    Write { element: Type, fills: bool },
+    Memory(Memory),
     /// `T`
     Scalar(Type),
+}
+
+/// Device memory with elements of that type.
+pub(crate) struct Memory {
+    pub(crate) element: Type,
+    pub(crate) form: Form,
+    pub(crate) access: Access,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Form {
+    /// `&[T]`, `&mut [T]`
+    Slice,
+    /// `TileRef<'_, T>`, `TileMut<'_, T>`
+    Tile,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Access {
+    Read,
+    Write { fills: bool },
 }
 
 /// All errors of a block, so that one compilation shows them together.
@@ -334,29 +353,60 @@ impl Param {
 
 impl ParamKind {
     fn parse(ty: &Type) -> Result<Self> {
-        const FORMS: &str =
-            "a kernel's parameter is `&[T]`, `&mut [T]`, or a scalar or struct by value";
+        const FORMS: &str = "a kernel's parameter is `&[T]`, `&mut [T]`, `TileRef<'_, T>`, \
+                             `TileMut<'_, T>`, or a scalar or struct by value";
+        const WRITE: Access = Access::Write { fills: false };
         match ty {
             Type::Reference(reference) => {
                 let Type::Slice(slice) = &*reference.elem else {
                     return Err(Error::new(ty.span(), FORMS));
                 };
                 if let Some(lifetime) = &reference.lifetime {
-                    let message = "leave the lifetime out: a borrow lasts for the call";
-                    return Err(Error::new(lifetime.span(), message));
+                    return Err(named(lifetime));
                 }
+                let access = if reference.mutability.is_some() { WRITE } else { Access::Read };
                 let element = (*slice.elem).clone();
-                Ok(match reference.mutability {
-                    Some(_) => ParamKind::Write { element, fills: false },
-                    None => ParamKind::Read(element),
-                })
+                Ok(ParamKind::Memory(Memory { element, form: Form::Slice, access }))
             }
             Type::Group(group) => ParamKind::parse(&group.elem),
             Type::Paren(paren) => ParamKind::parse(&paren.elem),
-            Type::Path(_) | Type::Array(_) | Type::Macro(_) | Type::Tuple(_) => {
-                Ok(ParamKind::Scalar(ty.clone()))
+            Type::Path(path) => {
+                let last = path.path.segments.last().filter(|_| path.qself.is_none());
+                let access = match last.map(|last| last.ident.to_string()).as_deref() {
+                    Some("TileRef") => Access::Read,
+                    Some("TileMut") => WRITE,
+                    _ => return Ok(ParamKind::Scalar(ty.clone())),
+                };
+                let element = tile_element(last.map(|last| &last.arguments), ty.span())?;
+                Ok(ParamKind::Memory(Memory { element, form: Form::Tile, access }))
             }
+            Type::Array(_) | Type::Macro(_) | Type::Tuple(_) => Ok(ParamKind::Scalar(ty.clone())),
             _ => Err(Error::new(ty.span(), FORMS)),
         }
     }
+}
+
+/// `T` of `TileRef<'_, T>` or `TileRef<T>`.
+fn tile_element(arguments: Option<&PathArguments>, at: Span) -> Result<Type> {
+    let mut elements = Vec::new();
+    if let Some(PathArguments::AngleBracketed(arguments)) = arguments {
+        for argument in &arguments.args {
+            match argument {
+                GenericArgument::Lifetime(lifetime) if lifetime.ident != "_" => {
+                    return Err(named(lifetime));
+                }
+                GenericArgument::Lifetime(_) => {}
+                GenericArgument::Type(element) => elements.push(element.clone()),
+                other => return Err(Error::new(other.span(), "a tile has one type of elements")),
+            }
+        }
+    }
+    match (elements.pop(), elements.is_empty()) {
+        (Some(element), true) => Ok(element),
+        _ => Err(Error::new(at, "say what its elements are: `TileRef<'_, T>`, `TileMut<'_, T>`")),
+    }
+}
+
+fn named(lifetime: &Lifetime) -> Error {
+    Error::new(lifetime.span(), "leave the lifetime out: a borrow lasts for the call")
 }

@@ -122,7 +122,7 @@ fn a_requirement_is_checked_and_told_as_it_was_written() {
                     ::headwater::__private::requirement(
                         "work",
                         "input.len() == output.len()",
-                        &[("input", input.len()), ("output", output.len())]
+                        &[("input.len()", input.len()), ("output.len()", output.len())]
                     )
                 );
             }
@@ -157,6 +157,74 @@ fn the_twin_is_checked_against_the_declared_signature() {
     assert_has(&work(), quote! { const __TWIN: fn(&[f32], &mut [f32], u32) = work_on_host; });
 }
 
+/// A kernel that takes matrices.
+fn tiles() -> String {
+    expansion(quote! {
+        unsafe extern "C" {
+            #[launch(items = to.rows(), block = 256, require = from.rows() == to.rows(), fills = [to])]
+            #[args(from, from.stride() as u32, to, to.rows() as u32, to.stride() as u64)]
+            #[twin(host)]
+            safe fn copy(from: headwater::TileRef<'_, f32>, to: TileMut<f32>);
+        }
+    })
+}
+
+#[test]
+fn a_tile_is_taken_by_into_and_stands_for_its_pointer() {
+    let text = tiles();
+    assert_has(
+        &text,
+        quote! {
+            from: impl ::headwater::IntoDeviceTile<'headwater, f32>,
+            to: impl ::headwater::IntoDeviceTileMut<'headwater, f32>
+        },
+    );
+    assert_has(
+        &text,
+        quote! {
+            let to: ::headwater::DeviceTileMut<'headwater, f32> =
+                ::headwater::IntoDeviceTileMut::into_device_tile_mut(to);
+        },
+    );
+    assert_has(&text, quote! { let __p0 = ::headwater::__private::pointer(&from); });
+    assert_has(
+        &text,
+        quote! {
+            &[8usize, ::core::mem::size_of::<u32>(), 8usize, ::core::mem::size_of::<u32>(),
+              ::core::mem::size_of::<u64>()]
+        },
+    );
+    assert_has(&text, quote! { argument("to", &to, true) });
+}
+
+#[test]
+fn rows_columns_and_strides_are_checked_as_lengths_are_and_told_with_what_is_required() {
+    let text = tiles();
+    assert_has(&text, quote! { <u32 as ::core::convert::TryFrom<usize>>::try_from(from.stride()) });
+    assert_has(&text, quote! { <u64 as ::core::convert::TryFrom<usize>>::try_from(to.stride()) });
+    assert_has(&text, quote! { "to.rows() fits in u32" });
+    assert_has(
+        &text,
+        quote! {
+            &[("from.rows()", from.rows()), ("from.columns()", from.columns()),
+              ("from.stride()", from.stride()), ("to.rows()", to.rows()),
+              ("to.columns()", to.columns()), ("to.stride()", to.stride())]
+        },
+    );
+}
+
+#[test]
+fn the_twin_of_a_kernel_that_takes_tiles_gets_references_to_rows() {
+    let text = tiles();
+    assert_has(
+        &text,
+        quote! {
+            const __TWIN: fn(::headwater::TileRef<'_, f32>, ::headwater::TileMut<'_, f32>) = host;
+        },
+    );
+    assert_has(&text, quote! { let from = ::headwater::__private::twin(&from); });
+}
+
 #[test]
 fn only_what_is_in_fills_counts_as_filled() {
     let text = expansion(quote! {
@@ -165,8 +233,8 @@ fn only_what_is_in_fills_counts_as_filled() {
             safe fn two(a: &mut [f32], b: &mut [f32]);
         }
     });
-    assert_has(&text, quote! { argument_mut("a", &a, false) });
-    assert_has(&text, quote! { argument_mut("b", &b, true) });
+    assert_has(&text, quote! { argument("a", &a, false) });
+    assert_has(&text, quote! { argument("b", &b, true) });
 }
 
 #[test]
@@ -255,9 +323,17 @@ fn mistakes_in_the_signature() {
         (quote! { safe fn k<T>(x: &[T]); }, "a kernel is one PTX entry and cannot be generic"),
         (quote! { safe fn k((a, b): (u32, u32)); }, "a kernel's parameter is a plain name"),
         (quote! { safe fn k(mut a: u32); }, "a kernel's parameter is a plain name"),
-        (quote! { safe fn k(a: &u32); }, "a kernel's parameter is `&[T]`, `&mut [T]`, or"),
-        (quote! { safe fn k(a: *const u32); }, "a kernel's parameter is `&[T]`, `&mut [T]`, or"),
+        (quote! { safe fn k(a: &u32); }, "a kernel's parameter is `&[T]`, `&mut [T]`, `TileRef"),
+        (
+            quote! { safe fn k(a: *const u32); },
+            "a kernel's parameter is `&[T]`, `&mut [T]`, `TileRef",
+        ),
         (quote! { safe fn k(a: &'static [u32]); }, "leave the lifetime out"),
+        (quote! { safe fn k(a: TileRef<'static, u32>); }, "leave the lifetime out"),
+        (quote! { safe fn k(a: TileMut); }, "say what its elements are: `TileRef<'_, T>`"),
+        (quote! { safe fn k(a: TileRef<'_, u8, u8>); }, "say what its elements are"),
+        (quote! { safe fn k(a: TileRef<'_, 3>); }, "a tile has one type of elements"),
+        (quote! { safe fn k(a: &TileRef<'_, u8>); }, "a kernel's parameter is `&[T]`, `&mut [T]`"),
         (quote! { safe fn k(a: u32, ...); }, "a kernel has a fixed number of parameters"),
     ] {
         let message = message(quote! { #launch #signature });

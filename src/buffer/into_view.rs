@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use super::device_buffer::DeviceBuffer;
 use super::part::DevicePart;
 use super::shared::SharedBuffer;
+use super::tile::{DeviceTile, DeviceTileMut};
 use super::view::{DeviceSlice, DeviceSliceMut};
 
 /// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, an `&Arc<DeviceBuffer<T>>` that
@@ -80,5 +81,65 @@ impl<'a, T: Pod> IntoDeviceSlice<'a, T> for DeviceSliceMut<'a, T> {
 impl<'a, T> IntoDeviceSliceMut<'a, T> for DeviceSliceMut<'a, T> {
     fn into_device_slice_mut(self) -> DeviceSliceMut<'a, T> {
         self
+    }
+}
+
+/// What a kernel can read as a `TileRef<'_, T>`: a [`DeviceTile`] or a reference to one. A buffer is
+/// no matrix before [`rows_of`](DeviceBuffer::rows_of) says of how many columns.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot read a `{Self}` as a matrix of `{T}`s",
+    label = "not device memory in rows, with elements of `{T}`",
+    note = "a kernel reads a `DeviceTile<{T}>`, such as `x.rows_of(columns)?` or a column or tile of that"
+)]
+pub trait IntoDeviceTile<'a, T> {
+    /// The memory, for a call that reads it.
+    fn into_device_tile(self) -> DeviceTile<'a, T>;
+}
+
+/// What a kernel can read and write as a `TileMut<'_, T>`: a [`DeviceTileMut`] or a `&mut` of one. One
+/// that is a variable is moved into the call: write `&mut x` to use it again.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot write a `{Self}` as a matrix of `{T}`s",
+    label = "not device memory in rows to write, with elements of `{T}`",
+    note = "a kernel writes a `DeviceTileMut<{T}>`, such as `x.rows_of_mut(columns)?` or a column or tile \
+            of that"
+)]
+pub trait IntoDeviceTileMut<'a, T> {
+    /// The memory, for a call that writes it.
+    fn into_device_tile_mut(self) -> DeviceTileMut<'a, T>;
+}
+
+macro_rules! into_tile {
+    ($($type:ty),+) => {$(
+        impl<'a, T: Pod> IntoDeviceTile<'a, T> for $type {
+            fn into_device_tile(self) -> DeviceTile<'a, T> {
+                self.as_tile()
+            }
+        }
+    )+};
+}
+
+into_tile!(
+    DeviceTile<'a, T>,
+    &DeviceTile<'a, T>,
+    &'a DeviceTileMut<'_, T>,
+    &'a mut DeviceTileMut<'_, T>
+);
+
+impl<'a, T: Pod> IntoDeviceTile<'a, T> for DeviceTileMut<'a, T> {
+    fn into_device_tile(self) -> DeviceTile<'a, T> {
+        DeviceTile::new(self.place())
+    }
+}
+
+impl<'a, T> IntoDeviceTileMut<'a, T> for DeviceTileMut<'a, T> {
+    fn into_device_tile_mut(self) -> DeviceTileMut<'a, T> {
+        self
+    }
+}
+
+impl<'a, T: Pod> IntoDeviceTileMut<'a, T> for &'a mut DeviceTileMut<'_, T> {
+    fn into_device_tile_mut(self) -> DeviceTileMut<'a, T> {
+        self.as_tile_mut()
     }
 }

@@ -10,6 +10,9 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::ptr::NonNull;
 
+use super::shape::Shape;
+use crate::error::Result;
+
 /// Where the rows lie. What both kinds of reference share.
 #[derive(Debug)]
 struct Rows<T> {
@@ -94,6 +97,17 @@ impl<T> Clone for TileRef<'_, T> {
 impl<T> Copy for TileRef<'_, T> {}
 
 impl<'a, T> TileRef<'a, T> {
+    /// Ordinary memory as a row-major matrix of so many columns: to call a kernel's twin with.
+    ///
+    /// # Errors
+    ///
+    /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that is 0.
+    pub fn new(elements: &'a [T], columns: usize) -> Result<Self> {
+        let shape = Shape::of_elements(0, elements.len()).rows_of(columns)?;
+        // SAFETY: the rows are the slice, which is borrowed for `'a`, one after another.
+        Ok(unsafe { TileRef::from_raw(NonNull::from(elements).cast(), shape.sides()) })
+    }
+
     /// `rows` rows of `columns` elements, `stride` elements from row to row.
     ///
     /// # Safety
@@ -131,6 +145,17 @@ impl<'a, T> TileRef<'a, T> {
 }
 
 impl<'a, T> TileMut<'a, T> {
+    /// Ordinary memory as a row-major matrix of so many columns: to call a kernel's twin with.
+    ///
+    /// # Errors
+    ///
+    /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that is 0.
+    pub fn new(elements: &'a mut [T], columns: usize) -> Result<Self> {
+        let shape = Shape::of_elements(0, elements.len()).rows_of(columns)?;
+        // SAFETY: the rows are the slice, which is borrowed exclusively for `'a`, one after another.
+        Ok(unsafe { TileMut::from_raw(NonNull::from(elements).cast(), shape.sides()) })
+    }
+
     /// `rows` rows of `columns` elements, `stride` elements from row to row.
     ///
     /// # Safety

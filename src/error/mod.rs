@@ -356,14 +356,15 @@ pub enum Error {
     },
 
     /// The condition that a kernel's declaration requires of its arguments does not hold.
-    #[error("kernel {kernel} requires {condition}{}", lengths(given))]
+    #[error("kernel {kernel} requires {condition}{}", sizes(given))]
     #[non_exhaustive]
     Requirement {
         /// The kernel.
         kernel: &'static str,
         /// The condition as declared.
         condition: &'static str,
-        /// Name and length in elements of each slice that was given.
+        /// What was given: the length of each slice as `name.len()`, and `rows()`, `columns()` and
+        /// `stride()` of each tile.
         given: Vec<(&'static str, usize)>,
     },
 
@@ -534,8 +535,8 @@ fn advice(cause: &DriverError) -> &'static str {
 }
 
 /// What was given, for a message.
-fn lengths(given: &[(&'static str, usize)]) -> String {
-    let each = |(name, len): &(&str, usize)| format!("{name}.len() = {len}");
+fn sizes(given: &[(&'static str, usize)]) -> String {
+    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
     match given {
         [] => String::new(),
         given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),

@@ -10,13 +10,14 @@ use smallvec::SmallVec;
 use super::geometry::Geometry;
 use super::kernel::KernelDecl;
 use super::submit::{Operand, submit};
-use crate::buffer::{Access, Allocation, DeviceSlice, DeviceSliceMut, Mode, Place};
+use super::twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};
+use crate::buffer::{Access, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, Mode};
 use crate::device::{DeviceCore, FunctionTable, current_frame};
 use crate::driver::{DevicePtr, FunctionHandle, KernelCost, Launch, MemAccess, TwinJob};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, OpKey};
 
-/// One buffer that a launch takes.
+/// Device memory that a launch takes.
 #[derive(Debug)]
 pub struct Argument<'a> {
     core: &'a Arc<DeviceCore>,
@@ -24,42 +25,74 @@ pub struct Argument<'a> {
     operand: Operand<'a>,
 }
 
-/// A buffer that the kernel reads.
-pub fn argument<'a, T: Pod>(name: &'static str, view: &DeviceSlice<'a, T>) -> Argument<'a> {
-    Argument::new(name, view.place(), Mode::Read)
+/// A view of device memory as a kernel's parameter.
+pub trait KernelMemory<'a> {
+    /// What the kernel's twin resolves.
+    type Twin;
+
+    /// The memory; `fills`: a kernel that writes it writes every byte, without reading any.
+    fn argument(&self, name: &'static str, fills: bool) -> Argument<'a>;
+
+    /// Address of the first element.
+    fn pointer(&self) -> DevicePtr;
+
+    /// Where it lies, for the twin.
+    fn twin(&self) -> Self::Twin;
 }
 
-/// A buffer that the kernel writes; `fills`: every byte, without reading any.
-pub fn argument_mut<'a, T: Pod>(
-    name: &'static str,
-    view: &DeviceSliceMut<'a, T>,
-    fills: bool,
-) -> Argument<'a> {
-    let mode = if fills { Mode::Overwrite } else { Mode::Update };
-    Argument::new(name, view.place(), mode)
+macro_rules! kernel_memory {
+    ($($view:ident as $twin:ident, $mode:expr;)+) => {$(
+        impl<'a, T: Pod> KernelMemory<'a> for $view<'a, T> {
+            type Twin = $twin<T>;
+
+            fn argument(&self, name: &'static str, fills: bool) -> Argument<'a> {
+                let (place, mode): (_, fn(bool) -> Mode) = (self.place(), $mode);
+                let operand = Operand::new(name, place.access(mode(fills)));
+                Argument { core: place.core(), ptr: place.ptr(), operand }
+            }
+
+            fn pointer(&self) -> DevicePtr {
+                self.place().ptr()
+            }
+
+            fn twin(&self) -> $twin<T> {
+                $twin::new(self.pointer(), self.place().shape())
+            }
+        }
+    )+};
 }
 
-impl<'a> Argument<'a> {
-    fn new(name: &'static str, place: Place<'a, Allocation>, mode: Mode) -> Self {
-        let operand = Operand::new(name, place.access(mode));
-        Argument { core: place.core(), ptr: place.ptr(), operand }
-    }
+/// How a kernel that writes touches memory.
+fn writing(fills: bool) -> Mode {
+    if fills { Mode::Overwrite } else { Mode::Update }
+}
+
+kernel_memory! {
+    DeviceSlice as TwinSlice, |_| Mode::Read;
+    DeviceSliceMut as TwinSliceMut, writing;
+    DeviceTile as TwinTile, |_| Mode::Read;
+    DeviceTileMut as TwinTileMut, writing;
+}
+
+/// As [`KernelMemory::argument`].
+pub fn argument<'a>(name: &'static str, view: &impl KernelMemory<'a>, fills: bool) -> Argument<'a> {
+    view.argument(name, fills)
+}
+
+/// The device address that a kernel gets.
+pub fn pointer<'a>(view: &impl KernelMemory<'a>) -> DevicePtr {
+    view.pointer()
+}
+
+/// Captures where memory lies, for a kernel's twin.
+pub fn twin<'a, V: KernelMemory<'a>>(view: &V) -> V::Twin {
+    view.twin()
 }
 
 impl<'a> AsRef<Operand<'a>> for Argument<'a> {
     fn as_ref(&self) -> &Operand<'a> {
         &self.operand
     }
-}
-
-/// The device address that a kernel gets for a buffer it reads.
-pub fn pointer<T: Pod>(view: &DeviceSlice<'_, T>) -> DevicePtr {
-    view.place().ptr()
-}
-
-/// The device address that a kernel gets for a buffer it writes.
-pub fn pointer_mut<T: Pod>(view: &DeviceSliceMut<'_, T>) -> DevicePtr {
-    view.place().ptr()
 }
 
 /// The address of a parameter's value, which has no padding that would be read.
@@ -74,7 +107,7 @@ impl<T: NoUninit> Parameter for T {}
 // SAFETY: a transparent wrapper of u64, which has no padding and is plain data.
 unsafe impl NoUninit for DevicePtr {}
 
-/// The error of a declaration's condition that does not hold, with the lengths of the slices given.
+/// The error of a declaration's condition that does not hold, with the sizes of the memory given.
 pub fn requirement(
     kernel: &'static str,
     condition: &'static str,
@@ -113,8 +146,8 @@ pub struct LaunchCall<'a> {
 /// # Safety
 ///
 /// `params` point to values of the kernel's parameter types, in its order. Launched so, the kernel
-/// touches no device memory but that of `arguments`, and writes only those made by
-/// [`argument_mut`], wholly where it `fills` them. The twin does what the kernel does.
+/// touches no device memory but that of `arguments`, and writes only those that are of views to be
+/// written, wholly where it `fills` them. The twin does what the kernel does.
 pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
     let LaunchCall { kernel, geometry, .. } = call;
     let scoped;

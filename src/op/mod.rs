@@ -18,8 +18,8 @@ pub use gate::Gate;
 pub use geometry::Geometry;
 pub use kernel::{KernelDecl, ModuleDecl, Registration};
 pub use launch::{
-    Argument, LaunchCall, argument, argument_mut, launch, param, pointer, pointer_mut, requirement,
+    Argument, KernelMemory, LaunchCall, argument, launch, param, pointer, requirement, twin,
 };
 pub(crate) use modules::load_registered;
 pub use staged::{ToVec, Upload};
-pub use twin::{TwinSlice, TwinSliceMut, twin_slice, twin_slice_mut};
+pub use twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};

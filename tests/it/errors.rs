@@ -92,9 +92,7 @@ fn refusing(call: DriverCall, code: u32) -> Device {
 /// What a launch answers of a kernel of no registered module.
 #[allow(unsafe_code)]
 fn launch_unregistered(x: &mut DeviceBuffer<u32>) -> Result<()> {
-    use headwater::__private::{
-        Geometry, KernelCost, KernelDecl, LaunchCall, argument_mut, launch,
-    };
+    use headwater::__private::{Geometry, KernelCost, KernelDecl, LaunchCall, argument, launch};
     static LATE: KernelDecl = KernelDecl::new("late", "late", &[]);
     let view = x.into_device_slice_mut();
     let call = LaunchCall {
@@ -103,7 +101,7 @@ fn launch_unregistered(x: &mut DeviceBuffer<u32>) -> Result<()> {
         shared_bytes: 0,
         cost: KernelCost::Unknown,
         params: &[],
-        arguments: &[argument_mut::<u32>("x", &view, false)],
+        arguments: &[argument("x", &view, false)],
         twin: None,
     };
     // SAFETY: there is no such kernel to launch.

@@ -1,10 +1,12 @@
 //! What only a GPU can show. (Tests that hold on any device run there too.)
 
-use headwater::Result;
+use headwater::{Result, TileMut, TileRef};
 
 use crate::common::{WATCHDOG, any_device, elements, own_device, wait};
 use crate::kernels::pipeline::{busy, busy_on_host, square, square_on_host, work, work_on_host};
-use crate::kernels::{add, add_on_host, delay};
+use crate::kernels::{
+    add, add_on_host, delay, scale_rows, scale_rows_on_host, sum_rows, sum_rows_on_host,
+};
 
 /// Lengths around the size of a block.
 const LENGTHS: [usize; 7] = [1, 2, 255, 256, 257, 1_000, 100_003];
@@ -39,6 +41,31 @@ fn twins_compute_what_kernels_do_to_the_bit() -> Result<()> {
         square(&mut x)?;
         square_on_host(&mut expected);
         assert_eq!(bits(&elements(&x)), bits(&expected), "busy and square, {n} elements");
+    }
+    Ok(())
+}
+
+#[test]
+fn twins_of_kernels_on_tiles_compute_what_they_do_to_the_bit() -> Result<()> {
+    let device = any_device();
+    for (rows, columns, width) in [(1, 1, 1), (3, 5, 2), (257, 4, 3), (1_000, 33, 32)] {
+        let a = values(rows * columns, 2.0);
+        let mut x = wait(device.upload(&a))?;
+        scale_rows(x.rows_of_mut(columns)?.tile_mut(.., ..width)?, 0.37)?;
+        let mut expected = a.clone();
+        for row in expected.chunks_mut(columns) {
+            scale_rows_on_host(TileMut::new(&mut row[..width], width)?, 0.37);
+        }
+        assert_eq!(bits(&elements(&x)), bits(&expected), "scale_rows, {rows} x {columns}");
+
+        let b = bits(&a);
+        let y = wait(device.upload(&b))?;
+        let mut to = device.zeros::<u32>(2 * rows)?;
+        sum_rows(y.rows_of(columns)?, to.rows_of_mut(2)?.column_mut(1)?)?;
+        let mut sums = vec![0; rows];
+        sum_rows_on_host(TileRef::new(&b, columns)?, TileMut::new(&mut sums, 1)?);
+        let expected: Vec<_> = sums.into_iter().flat_map(|sum| [0, sum]).collect();
+        assert_eq!(elements(&to), expected, "sum_rows, {rows} x {columns}");
     }
     Ok(())
 }

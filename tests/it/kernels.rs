@@ -1,16 +1,19 @@
 //! The kernels that tests and benchmarks launch: those of the examples, and `kernels/probe.cu`.
 #![allow(dead_code, reason = "whoever includes this file uses some of the kernels")]
 
+use headwater::{TileMut, TileRef};
+
 #[path = "../../examples/common/kernels.rs"]
 pub(crate) mod pipeline;
 
 #[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
 // SAFETY: `empty` and `empty_stencil` touch nothing, the one thread of `delay` touches the n elements of its slice,
-// and in the others thread i < n touches element i of each slice only. n is the length of each
-// slice: where there are several, equal lengths are required. `add` and `copy_u32` have a thread
-// for every element of what they fill, and write it without having read it. Every bit pattern is
-// an f32 or u32.
+// and in the others thread i < n touches element i of each slice only, or row i of each tile. n is the
+// length of each slice, or the rows of each tile: where there are several, equal ones are required. A
+// row is as many elements as the tile has columns, of which `to` in `sum_rows` has one, and i * stride
+// behind the first. `add`, `copy_u32` and `sum_rows` have a thread for every element of what they
+// fill, and write it without having read it. Every bit pattern is an f32 or u32.
 unsafe extern "C" {
     /// Returns at once and touches nothing.
     #[launch(items = b.len(), block = 256, nanoseconds = 1_500)]
@@ -73,6 +76,27 @@ unsafe extern "C" {
     #[twin(add_u32_on_host)]
     pub(crate) safe fn add_u32(a: &[u32], b: &[u32], out: &mut [u32]);
 
+    /// `x[(i, j)] = factor * x[(i, j)]`
+    #[launch(items = x.rows(), block = 256)]
+    #[args(x, x.rows() as u32, x.columns() as u32, x.stride() as u32, factor)]
+    #[twin(scale_rows_on_host)]
+    pub(crate) safe fn scale_rows(x: TileMut<'_, f32>, factor: f32);
+
+    /// `to[(i, 0)] = from[(i, 0)] + from[(i, 1)] + …`, wrapping.
+    #[launch(
+        items = to.rows(),
+        block = 256,
+        require = from.rows() == to.rows(),
+        require = to.columns() == 1,
+        fills = [to],
+    )]
+    #[args(
+        from, from.rows() as u32, from.columns() as u32, from.stride() as u32,
+        to, to.stride() as u32
+    )]
+    #[twin(sum_rows_on_host)]
+    pub(crate) safe fn sum_rows(from: TileRef<'_, u32>, to: TileMut<'_, u32>);
+
     /// Executes a trap, unless `x` is empty. No twin: a simulated device has its own faults.
     #[launch(grid = 1, block = 1)]
     #[args(x, x.len() as u32)]
@@ -122,6 +146,16 @@ pub(crate) fn add_u32_on_host(a: &[u32], b: &[u32], out: &mut [u32]) {
 pub(crate) fn increment_on_host(x: &mut [u32]) {
     for x in x {
         *x = x.wrapping_add(1);
+    }
+}
+
+pub(crate) fn scale_rows_on_host(mut x: TileMut<'_, f32>, factor: f32) {
+    x.iter_rows_mut().flatten().for_each(|x| *x *= factor);
+}
+
+pub(crate) fn sum_rows_on_host(from: TileRef<'_, u32>, mut to: TileMut<'_, u32>) {
+    for (i, row) in from.iter_rows().enumerate() {
+        to[(i, 0)] = row.iter().fold(0, |sum, x| sum.wrapping_add(*x));
     }
 }
 

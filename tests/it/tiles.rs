@@ -1,13 +1,13 @@
 //! Columns and tiles of matrices: the bytes that they are, and that disjoint ones are not ordered.
 
 use headwater::sim::Simulator;
-use headwater::{Completion, Device, DeviceBuffer, Error, Result};
+use headwater::{Completion, Device, DeviceBuffer, Error, Result, TileMut, TileRef};
 
 use crate::common::{
     any_device, device_buffer, elements, is_runnable, last_op, own_device, pinned_buffer,
     run_to_end, sim, stepped, wait,
 };
-use crate::kernels::{copy_u32, increment};
+use crate::kernels::{copy_u32, increment, scale_rows, sum_rows, sum_rows_on_host};
 
 /// A matrix of 8 columns and 6 rows that counts.
 fn counted(device: &Device) -> DeviceBuffer<u32> {
@@ -298,5 +298,91 @@ fn a_row_is_in_one_piece_and_goes_where_slices_go() -> Result<()> {
         elements(&x)[..17],
         [40, 41, 42, 43, 44, 45, 46, 47, 8, 9, 10, 11, 13, 14, 15, 16, 16]
     );
+    Ok(())
+}
+
+#[test]
+fn a_kernel_is_given_columns_and_touches_no_others() -> Result<()> {
+    let device = any_device();
+    let mut x = device_buffer(&device, &(0..48).map(|i| i as f32).collect::<Vec<_>>());
+    let mut matrix = x.rows_of_mut(8)?;
+    scale_rows(matrix.column_mut(3)?, -1.0)?;
+    scale_rows(&mut matrix.tile_mut(4.., 6..)?, 2.0)?;
+    let expected = |i| match (i / 8, i % 8) {
+        (_, 3) => -(i as f32),
+        (4.., 6..) => 2.0 * i as f32,
+        _ => i as f32,
+    };
+    assert_eq!(elements(&x), (0..48).map(expected).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn a_kernel_reads_some_columns_and_writes_another_of_the_same_matrix() -> Result<()> {
+    let device = any_device();
+    let mut x = device.alloc::<u32>(48)?;
+    let mut matrix = x.rows_of_mut(8)?;
+    let (mut read, mut rest) = matrix.split_columns_at_mut(3)?;
+    read.copy_from(&device_buffer(&device, &(0..18).collect::<Vec<_>>()))?;
+    device.stream().in_scope(|| sum_rows(&read, rest.column_mut(4)?))?; // which nothing has written
+    device.stream().in_scope(|| sum_rows(read.as_tile(), rest.column_mut(0)?))?;
+    let sums: Vec<_> = (0..6).map(|row| 9 * row + 3).collect();
+    assert_eq!(wait(matrix.column(7)?.to_vec())?, sums);
+    assert_eq!(wait(matrix.column(3)?.to_vec())?, sums);
+    assert_eq!(wait(matrix.tile(1..2, ..3)?.to_vec())?, [3, 4, 5]);
+    assert!(matches!(wait(matrix.column(4)?.to_vec()), Err(Error::Uninitialised { .. })));
+    Ok(())
+}
+
+#[test]
+fn kernels_on_columns_of_one_matrix_are_not_ordered() -> Result<()> {
+    let device = stepped();
+    let sim = sim(&device);
+    let mut x = device_buffer(&device, &[1f32; 48]);
+    let mut matrix = x.rows_of_mut(8)?;
+    for column in matrix.columns_mut(2)? {
+        device.stream().in_scope(|| scale_rows(column, 2.0))?;
+        assert!(!waits(sim));
+    }
+    device.stream().in_scope(|| scale_rows(matrix.tile_mut(.., 1..3)?, 2.0))?;
+    assert!(waits(sim), "it touches two");
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn what_a_kernel_requires_of_tiles_is_told_with_what_was_given() -> Result<()> {
+    let device = own_device();
+    let mut x = counted(&device);
+    let y = counted(&device);
+    let before = device.driver_calls();
+    let mut matrix = x.rows_of_mut(8)?;
+    let refused = sum_rows(y.rows_of(8)?.tile(..5, 1..)?, matrix.column_mut(0)?);
+    let Err(Error::Requirement { condition, given, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(condition, "from.rows() == to.rows()");
+    let [from, to] = [[5, 7, 8], [6, 1, 8]];
+    let names = ["rows()", "columns()", "stride()"];
+    let sizes = |of: &str, sizes: [usize; 3]| {
+        names.map(|name| format!("{of}.{name}")).into_iter().zip(sizes).collect::<Vec<_>>()
+    };
+    let expected = [sizes("from", from), sizes("to", to)].concat();
+    let given: Vec<_> = given.into_iter().map(|(name, size)| (name.to_owned(), size)).collect();
+    assert_eq!(given, expected);
+    let refused = sum_rows(y.rows_of(8)?, matrix.tile_mut(.., ..2)?);
+    assert!(matches!(refused, Err(Error::Requirement { condition: "to.columns() == 1", .. })));
+    let nothing = sum_rows(y.rows_of(8)?.tile(6.., ..)?, matrix.tile_mut(6.., ..1)?)?;
+    assert!(nothing.is_finished()?);
+    assert_eq!(device.driver_calls(), before);
+    Ok(())
+}
+
+#[test]
+fn ordinary_memory_is_a_matrix_for_a_twin() -> Result<()> {
+    let from: Vec<u32> = (0..12).collect();
+    let mut to = [9; 6];
+    sum_rows_on_host(TileRef::new(&from, 4)?, TileMut::new(&mut to, 2)?);
+    assert_eq!(to, [6, 9, 22, 9, 38, 9]);
+    assert!(matches!(TileRef::new(&from, 5), Err(Error::NotRows { len: 12, columns: 5, .. })));
+    assert!(matches!(TileMut::new(&mut to, 0), Err(Error::NotRows { .. })));
     Ok(())
 }

@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, Ident, LitStr, Result, Token, Type, bracketed};
 
-use super::{Errors, Param, ParamKind};
+use super::{Access, Errors, Memory, Param, ParamKind};
 
 /// What `#[launch(…)]` says.
 pub(crate) struct Launch {
@@ -128,9 +128,9 @@ fn once<T>(slot: &mut Option<T>, key: &Ident, value: T) -> Result<()> {
 
 fn mark_filled(name: &Ident, params: &mut [Param]) -> Result<()> {
     match params.iter_mut().find(|param| param.ident == *name).map(|param| &mut param.kind) {
-        Some(ParamKind::Write { fills, .. }) => *fills = true,
+        Some(ParamKind::Memory(Memory { access: Access::Write { fills }, .. })) => *fills = true,
         Some(_) => {
-            let message = format!("`{name}` is not written: `fills` names `&mut` parameters");
+            let message = format!("`{name}` is not written: `fills` names parameters that are");
             return Err(Error::new(name.span(), message));
         }
         None => return Err(no_parameter(name)),
