@@ -53,8 +53,9 @@
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
 //!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
 //!   [`DeviceBuffer::to_vec`].
-//! - Futures: [`Completion`] of an operation, [`Read`] and [`Write`] of pinned memory, [`Ready`] of
-//!   a stream with room. Each says what dropping it does: it stops the waiting, never the work.
+//! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
+//!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
+//!   room. Each says what dropping it does: it stops the waiting, never the work.
 //! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
 //!   [`Stream::set_current`]; [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
@@ -120,7 +121,7 @@ pub use buffer::{
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
-pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions};
+pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions, Synchronize};
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;

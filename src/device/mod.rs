@@ -8,6 +8,7 @@ mod lanes;
 mod pinned;
 mod stream;
 mod stream_pool;
+mod synchronize;
 mod task_streams;
 
 use std::fmt;
@@ -21,6 +22,7 @@ pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use pinned::PinnedBlock;
 pub use stream::{Priority, Ready, Stream, StreamOptions};
+pub use synchronize::Synchronize;
 
 use self::lanes::Lanes;
 use self::pinned::PinnedPool;

@@ -149,10 +149,23 @@ impl Stream {
     }
 
     /// Ready once everything enqueued on this stream so far is finished. Does not wait for what is
-    /// enqueued later.
+    /// enqueued later. Costs an event unless there is one at the stream's end (`cuEventRecord`), and
+    /// nothing where the stream is known to be idle.
     #[must_use = "waits only if awaited"]
     pub fn synchronize(&self) -> Completion {
         self.lane().synchronize()
+    }
+
+    /// Whether everything enqueued on this stream so far is finished. Never waits: at most one event
+    /// is recorded (`cuEventRecord`) and asked for (`cuEventQuery`, in place of `cuStreamQuery`), and
+    /// where the stream is known to be idle nothing is called. While another thread is enqueuing
+    /// here or asking, a `false` may be of just before.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    pub fn is_idle(&self) -> Result<bool> {
+        self.lane().completion(self.lane().submitted()).is_finished()
     }
 
     /// Ready once the stream has room for the operation that it refused last with

@@ -39,6 +39,7 @@ mod streams;
 mod stub_driver;
 mod stuck;
 mod suspects;
+mod synchronize;
 mod taken_back;
 mod testing;
 mod threads;

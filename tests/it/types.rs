@@ -52,6 +52,7 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
 fn futures_cross_threads_and_need_no_pinning() {
     owned::<Completion>();
     owned::<Ready>();
+    owned::<Synchronize>();
     owned::<Upload<f32>>();
     owned::<ToVec<f32>>();
     borrowed::<Read<'_, f32>>();
@@ -61,6 +62,7 @@ fn futures_cross_threads_and_need_no_pinning() {
     borrowed::<Scope<Completion>>();
     future::<Completion, ()>();
     future::<Ready, ()>();
+    future::<Synchronize, ()>();
     future::<Event, ()>();
     future::<&Event, ()>();
     future::<Upload<f32>, DeviceBuffer<f32>>();
