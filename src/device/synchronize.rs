@@ -21,7 +21,7 @@ impl Device {
     /// (`cuEventRecord`), and is asked about that (`cuEventQuery`). Streams known to be idle cost
     /// nothing.
     pub fn synchronize(&self) -> Synchronize {
-        let busy = self.core.lanes.iter().filter(|lane| !lane.is_done(lane.submitted()));
+        let busy = self.core.lanes.iter().filter(|lane| !lane.is_known_finished(lane.submitted()));
         Synchronize { streams: busy.map(|lane| lane.synchronize()).collect(), ended: false }
     }
 

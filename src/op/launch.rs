@@ -175,7 +175,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         let (row, rows, pitch) = (region.row(), region.rows(), region.pitch());
         MemAccess { ptr: argument.ptr, row, rows, pitch, writes: mode.writes() }
     };
-    let accesses: SmallVec<[MemAccess; 4]> = touched().map(access).collect();
+    let accesses: SmallVec<[MemAccess; 8]> = touched().map(access).collect();
     let launch = Launch {
         function,
         name: kernel.name(),

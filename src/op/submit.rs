@@ -98,7 +98,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
                 continue;
             }
         };
-        let mut notes = SmallVec::<[(&Tracked, Note); 2]>::new();
+        let mut notes = SmallVec::<[(&Tracked, Note); 8]>::new();
         let recording = records.note(core, enqueue.take_ticket(), &mut notes);
         drop(records);
         let enqueued = enqueue
@@ -159,9 +159,9 @@ fn is_finished(core: &DeviceCore, ticket: Ticket) -> bool {
 
 /// The operands' records, all locked.
 struct Records<'a> {
-    operands: SmallVec<[OperandRecord<'a>; 4]>,
+    operands: SmallVec<[OperandRecord<'a>; 8]>,
     /// One for each allocation, in the order of their numbers: every thread locks in that order.
-    locked: SmallVec<[MutexGuard<'a, Hazards>; 4]>,
+    locked: SmallVec<[MutexGuard<'a, Hazards>; 8]>,
 }
 
 struct OperandRecord<'a> {
@@ -174,7 +174,7 @@ struct OperandRecord<'a> {
 impl<'a> Records<'a> {
     /// Those that an operation on `lane` has to look at.
     fn lock<O: AsRef<Operand<'a>>>(core: &DeviceCore, lane: LaneId, operands: &'a [O]) -> Self {
-        let mut records = SmallVec::<[OperandRecord<'a>; 4]>::new();
+        let mut records = SmallVec::<[OperandRecord<'a>; 8]>::new();
         for operand in operands.iter().map(AsRef::as_ref) {
             let Some(tracked) = operand.tracked else { continue };
             if let Some(frozen) = tracked.frozen() {
@@ -248,7 +248,7 @@ impl<'a> Records<'a> {
         &mut self,
         core: &DeviceCore,
         ticket: Ticket,
-        notes: &mut SmallVec<[(&'a Tracked, Note); 2]>,
+        notes: &mut SmallVec<[(&'a Tracked, Note); 8]>,
     ) -> Recording {
         let mut recording = Recording::Lazy;
         let noted = self.operands.iter().filter(|operand| operand.tracked.frozen().is_none());
