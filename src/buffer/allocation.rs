@@ -102,11 +102,13 @@ impl Allocation {
     fn free(&self) -> Result<()> {
         let users = self.unfinished_users();
         let lanes = |id: LaneId| self.core.lane(id);
-        let only = (users.len() == 1).then(|| users.iter(self.core.number()).next()).flatten();
-        let lane = match only {
-            _ if users.is_empty() => &self.home,
-            Some(only) => lanes(only.lane).unwrap_or(&self.home),
-            None => self.core.streams().reclaim(),
+        let lane = {
+            let mut each = users.iter(self.core.number());
+            match (each.next(), each.next()) {
+                (None, _) => &self.home,
+                (Some(only), None) => lanes(only.lane).unwrap_or(&self.home),
+                _ => self.core.streams().reclaim(),
+            }
         };
         let (mut enqueue, waits) = loop {
             let enqueue = lane.enqueue_uncounted(FREE)?;
@@ -122,7 +124,7 @@ impl Allocation {
             }
         };
         let refused = |cause: DriverError| self.core.reactor().refused(FREE.name(), cause);
-        enqueue.wait(&waits, lanes).map_err(refused)?;
+        enqueue.wait(&waits).map_err(refused)?;
         // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
         // memory any more; every operation that did is finished, or before this point of `lane`,
         // or waited for above.

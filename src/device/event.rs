@@ -55,9 +55,8 @@ impl Event {
         if enqueue.comes_after(ticket) {
             return Ok(());
         }
-        // Not looked through for lanes that have finished: the next operation's waits do that.
         enqueue
-            .wait(&Waits::of(ticket, event), |_| None)
+            .wait(&Waits::of(ticket, event))
             .map_err(|error| lane.reactor().refused(WAIT.name(), error))
     }
 

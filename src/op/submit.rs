@@ -102,7 +102,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
         let recording = records.note(core, enqueue.take_ticket(), &mut notes);
         drop(records);
         let enqueued = enqueue
-            .wait(&waits, |id| core.lane(id))
+            .wait(&waits)
             .map_err(Refusal::Whole)
             .and_then(|()| call(enqueue.driver(), enqueue.stream()));
         let refusal = match enqueued {

@@ -2,126 +2,149 @@
 //!
 //! A lane is in order, so of each lane the last ticket tells of all before it.
 
-use std::cmp::Ordering;
-
 use smallvec::SmallVec;
 
 use super::Ticket;
 use super::lane::LaneId;
 
+/// Lanes that have a place of their own: as many as a device opens by itself, but for one.
+const PLACES: usize = 64;
+
 /// Of some lanes of one device, the last ticket that comes before.
 ///
-/// It has entries for lanes in use, whatever number of lanes there is: what is known to be finished
-/// comes before everything and needs none. With few it is in one piece, so that a copy of it costs
-/// little: one is made at every record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A lane's number is its place, up to 64; those beyond are in a list. What is known to be finished
+/// comes before everything and needs no saying. Joining two, which is done at every wait, and
+/// copying one, at every record, take a word for each lane between the first and the last that
+/// they tell of.
+#[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    /// Ascending, one a lane.
-    last: SmallVec<[Entry; 16]>,
+    /// The places from `first` to before `end` tell something, or 0; what the others hold does not
+    /// count.
+    first: u8,
+    end: u8,
+    last: [u64; PLACES],
+    /// Ascending by lane.
+    beyond: SmallVec<[Ticket; 1]>,
 }
 
-/// A ticket in one word: the lane's number above, so that of one lane the later one is the greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry(u64);
-
-impl Entry {
-    /// A lane would have to enqueue a million operations a second for nine years.
-    const SEQ_BITS: u32 = u64::BITS - LaneId::INDEX_BITS;
-
-    fn new(ticket: Ticket) -> Self {
-        Entry((ticket.lane.index() as u64) << Self::SEQ_BITS | ticket.seq)
-    }
-
-    fn lane(self) -> usize {
-        (self.0 >> Self::SEQ_BITS) as usize
-    }
-
-    fn ticket(self, device: u32) -> Ticket {
-        let lane = LaneId::new(device, self.lane() as u16);
-        Ticket { lane, seq: self.0 & ((1 << Self::SEQ_BITS) - 1) }
+impl Default for Clock {
+    fn default() -> Self {
+        Clock { first: 0, end: 0, last: [0; PLACES], beyond: SmallVec::new() }
     }
 }
 
 impl Clock {
     pub(crate) fn is_empty(&self) -> bool {
-        self.last.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.last.len()
+        self.first == self.end && self.beyond.is_empty()
     }
 
     /// The last ticket of each lane, in the order of lanes; of `device`, whose clock it is.
     pub(crate) fn iter(&self, device: u32) -> impl Iterator<Item = Ticket> {
-        self.last.iter().map(move |entry| entry.ticket(device))
+        let places = self.told().iter().zip(self.first..).filter(|(seq, _)| **seq > 0);
+        let ticket = move |(seq, place): (&u64, u8)| {
+            let lane = LaneId::new(device, place.into());
+            Ticket { lane, seq: *seq }
+        };
+        places.map(ticket).chain(self.beyond.iter().copied())
     }
 
     /// Whether `ticket`, of the clock's device, comes before.
     pub(crate) fn covers(&self, ticket: Ticket) -> bool {
-        let wanted = Entry::new(ticket);
-        self.find(wanted.lane()).is_ok_and(|at| self.last[at] >= wanted)
+        match ticket.lane.index() {
+            place if place < PLACES => {
+                let told = (self.first.into()..self.end.into()).contains(&place);
+                told && self.last[place] >= ticket.seq
+            }
+            _ => self.find(ticket.lane).is_ok_and(|at| self.beyond[at].seq >= ticket.seq),
+        }
     }
 
     /// `ticket` comes before, too.
     pub(crate) fn add(&mut self, ticket: Ticket) {
-        let entry = Entry::new(ticket);
-        match self.find(entry.lane()) {
-            Ok(at) => self.last[at] = self.last[at].max(entry),
-            Err(at) => self.last.insert(at, entry),
+        let place = ticket.lane.index();
+        if place < PLACES {
+            self.tell_of(place as u8, place as u8 + 1);
+            self.last[place] = self.last[place].max(ticket.seq);
+            return;
+        }
+        match self.find(ticket.lane) {
+            Ok(at) => self.beyond[at].seq = self.beyond[at].seq.max(ticket.seq),
+            Err(at) => self.beyond.insert(at, ticket),
         }
     }
 
     /// What comes before `other`, a clock of the same device, comes before, too.
     pub(crate) fn join(&mut self, other: &Clock) {
-        let mut at = 0;
-        for &entry in &other.last {
-            loop {
-                match self.last.get_mut(at) {
-                    None => self.last.push(entry),
-                    Some(own) => match own.lane().cmp(&entry.lane()) {
-                        Ordering::Less => {
-                            at += 1;
-                            continue;
-                        }
-                        Ordering::Equal => *own = entry.max(*own),
-                        Ordering::Greater => self.last.insert(at, entry),
-                    },
-                }
-                at += 1;
-                break;
-            }
-        }
+        self.tell_of(other.first, other.end);
+        let own = &mut self.last[other.first.into()..other.end.into()];
+        own.iter_mut().zip(other.told()).for_each(|(own, seq)| *own = (*own).max(*seq));
+        other.beyond.iter().for_each(|ticket| self.add(*ticket));
     }
 
     /// Says nothing of `lane` any more.
     pub(crate) fn remove(&mut self, lane: LaneId) {
-        if let Ok(at) = self.find(lane.index()) {
-            self.last.remove(at);
+        if lane.index() < PLACES {
+            self.last[lane.index()] = 0;
+        } else if let Ok(at) = self.find(lane) {
+            self.beyond.remove(at);
         }
     }
 
     /// Drops what needs no saying.
     pub(crate) fn retain(&mut self, device: u32, mut keep: impl FnMut(Ticket) -> bool) {
-        self.last.retain(|entry| keep(entry.ticket(device)));
+        for place in self.first..self.end {
+            let (lane, seq) = (LaneId::new(device, place.into()), &mut self.last[place as usize]);
+            if *seq > 0 && !keep(Ticket { lane, seq: *seq }) {
+                *seq = 0;
+            }
+        }
+        self.beyond.retain(|ticket| keep(*ticket));
     }
 
     /// Becomes what `other` is.
     pub(crate) fn set(&mut self, other: &Clock) {
-        self.last.clear();
-        self.last.extend_from_slice(&other.last);
+        (self.first, self.end) = (other.first, other.end);
+        let places = other.first.into()..other.end.into();
+        self.last[places].copy_from_slice(other.told());
+        self.beyond.clone_from(&other.beyond);
     }
 
-    fn find(&self, lane: usize) -> Result<usize, usize> {
-        self.last.binary_search_by_key(&lane, |entry| entry.lane())
+    fn told(&self) -> &[u64] {
+        &self.last[self.first.into()..self.end.into()]
+    }
+
+    /// The places from `first` to before `end` count from here on.
+    fn tell_of(&mut self, first: u8, end: u8) {
+        if first >= end {
+            return;
+        }
+        if self.first == self.end {
+            (self.first, self.end) = (first, first);
+        }
+        if first < self.first {
+            self.last[first.into()..self.first.into()].fill(0);
+            self.first = first;
+        }
+        if end > self.end {
+            self.last[self.end.into()..end.into()].fill(0);
+            self.end = end;
+        }
+    }
+
+    fn find(&self, lane: LaneId) -> Result<usize, usize> {
+        self.beyond.binary_search_by_key(&lane, |ticket| ticket.lane)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
+
+    const DEVICE: u32 = 3;
 
     fn t(lane: u16, seq: u64) -> Ticket {
-        Ticket { lane: LaneId::new(3, lane), seq }
+        Ticket { lane: LaneId::new(DEVICE, lane), seq }
     }
 
     fn clock(tickets: &[Ticket]) -> Clock {
@@ -130,35 +153,58 @@ mod tests {
         clock
     }
 
+    fn told(clock: &Clock) -> Vec<Ticket> {
+        clock.iter(DEVICE).collect()
+    }
+
     #[test]
     fn of_each_lane_the_last_ticket_stands_for_those_before_it() {
-        let clock = clock(&[t(3, 5), t(1, 2), t(3, 4)]);
-        assert!(clock.covers(t(3, 5)) && clock.covers(t(3, 1)) && clock.covers(t(1, 2)));
-        assert!(!clock.covers(t(3, 6)) && !clock.covers(t(1, 3)) && !clock.covers(t(2, 1)));
-        assert_eq!(clock.iter(3).collect::<Vec<_>>(), [t(1, 2), t(3, 5)]);
+        for (low, high) in [(1, 3), (63, 64), (64, 900)] {
+            let clock = clock(&[t(high, 5), t(low, 2), t(high, 4)]);
+            assert!(
+                clock.covers(t(high, 5)) && clock.covers(t(high, 1)) && clock.covers(t(low, 2))
+            );
+            assert!(!clock.covers(t(high, 6)) && !clock.covers(t(low, 3)));
+            assert!(!clock.covers(t(2, 1)) && !clock.covers(t(70, 1)));
+            assert_eq!(told(&clock), [t(low, 2), t(high, 5)]);
+        }
+    }
+
+    /// Clocks of up to 20 tickets of 80 lanes, and what they were made of.
+    fn any(random: &mut SplitMix64) -> (Clock, Vec<Ticket>) {
+        let spread = 1 + random.below(80);
+        let count = random.below(20);
+        let tickets: Vec<_> =
+            (0..count).map(|_| t(random.below(spread) as u16, 1 + random.below(9))).collect();
+        (clock(&tickets), tickets)
     }
 
     #[test]
     fn what_comes_before_either_comes_before_both_joined() {
-        let mut random = crate::random::SplitMix64::new(1);
+        let mut random = SplitMix64::new(1);
+        let mut used = Clock::default();
         for _ in 0..2_000 {
-            let mut tickets = || {
-                let count = random.below(20);
-                (0..count).map(|_| t(random.below(24) as u16, random.below(9))).collect::<Vec<_>>()
-            };
-            let (a, b) = (tickets(), tickets());
-            let mut joined = clock(&a);
-            joined.join(&clock(&b));
-            assert_eq!(joined, clock(&[a, b].concat()));
+            let ((a, of_a), (b, of_b)) = (any(&mut random), any(&mut random));
+            let mut joined = a.clone();
+            joined.join(&b);
+            assert_eq!(told(&joined), told(&clock(&[of_a, of_b].concat())));
+            // Whatever it was before.
+            used.set(&a);
+            assert_eq!(told(&used), told(&a));
+            used.join(&b);
+            assert_eq!(told(&used), told(&joined));
+            assert_eq!(used.is_empty(), told(&used).is_empty());
         }
     }
 
     #[test]
     fn what_is_dropped_is_said_no_more() {
-        let mut clock = clock(&[t(1, 7), t(2, 1), t(3, 5)]);
-        clock.retain(3, |ticket| ticket.lane != t(2, 0).lane);
+        let mut clock = clock(&[t(1, 7), t(2, 1), t(3, 5), t(64, 1), t(65, 1)]);
+        clock.retain(DEVICE, |ticket| ![2, 64].contains(&ticket.lane.index()));
+        assert_eq!(told(&clock), [t(1, 7), t(3, 5), t(65, 1)]);
         assert!(!clock.covers(t(2, 1)) && clock.covers(t(1, 7)));
         clock.remove(t(3, 0).lane);
-        assert_eq!(clock.iter(3).collect::<Vec<_>>(), [t(1, 7)]);
+        clock.remove(t(65, 0).lane);
+        assert_eq!(told(&clock), [t(1, 7)]);
     }
 }

@@ -101,10 +101,13 @@ impl Completion {
             return Poll::Ready(verdict);
         }
         lane.request_record(self.seq);
-        if let Some(budget) = self.spin_budget(lane)
-            && !lane.spin(self.seq, budget)
-        {
-            SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
+        if let Some(budget) = self.spin_budget(lane) {
+            if !lane.spin(self.seq, budget) {
+                SPIN_AGAIN.set(Some(Instant::now() + budget * SPIN_REST));
+            }
+        } else if !self.polled {
+            // It may be finished since long ago, and a pending query costs next to nothing.
+            lane.probe(self.seq);
         }
         self.polled = true;
         if let Some(verdict) = self.verdict(lane) {

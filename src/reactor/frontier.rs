@@ -18,7 +18,6 @@ pub(super) struct Recorded<E> {
     pub(super) event: E,
     /// What the last operation before it was, for the estimate of its duration.
     key: u32,
-    at: Instant,
 }
 
 /// A stream's unfinished recordings.
@@ -27,8 +26,9 @@ pub(super) struct Frontier<E> {
     /// Ascending in `seq` (two may be equal); all after the finished prefix.
     recorded: VecDeque<Recorded<E>>,
     estimates: Estimates,
-    /// When the newest finished recording was seen to be finished.
-    last_finish: Option<Instant>,
+    /// When the oldest recording can have begun: it was made, or its predecessor was seen to finish.
+    /// What it says does not count where there is none.
+    began: Option<Instant>,
     /// When a recording was last seen to be pending, since then.
     last_pending: Option<Instant>,
 }
@@ -38,14 +38,18 @@ impl<E: Clone> Frontier<E> {
         Frontier {
             recorded: VecDeque::new(),
             estimates: Estimates::default(),
-            last_finish: None,
+            began: None,
             last_pending: None,
         }
     }
 
-    pub(super) fn push(&mut self, seq: u64, event: E, key: u32, at: Instant) {
+    /// `now` tells the time.
+    pub(super) fn push(&mut self, seq: u64, event: E, key: u32, now: impl FnOnce() -> Instant) {
         debug_assert!(self.recorded.back().is_none_or(|r| r.seq <= seq));
-        self.recorded.push_back(Recorded { seq, event, key, at });
+        if self.recorded.is_empty() {
+            self.began = Some(now());
+        }
+        self.recorded.push_back(Recorded { seq, event, key });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,8 +58,21 @@ impl<E: Clone> Frontier<E> {
 
     /// The earliest recording that comes after operation `seq`: its index, operation and event.
     pub(super) fn covering(&self, seq: u64) -> Option<(usize, u64, E)> {
-        let index = self.recorded.partition_point(|r| r.seq < seq);
+        let index = self.index(seq);
         self.recorded.get(index).map(|r| (index, r.seq, r.event.clone()))
+    }
+
+    /// Of the earliest recording that comes after operation `seq`; of none, how many there are.
+    fn index(&self, seq: u64) -> usize {
+        // Where each operation has an event, it is where it was to be expected.
+        let first = self.recorded.front().map_or(seq, |first| first.seq);
+        if let Some(expected) = seq.checked_sub(first).and_then(|at| usize::try_from(at).ok())
+            && self.recorded.get(expected).is_some_and(|r| r.seq == seq)
+            && (expected == 0 || self.recorded[expected - 1].seq < seq)
+        {
+            return expected;
+        }
+        self.recorded.partition_point(|r| r.seq < seq)
     }
 
     /// The recording at `index`, clamped to the newest.
@@ -69,12 +86,12 @@ impl<E: Clone> Frontier<E> {
     pub(super) fn finish(&mut self, seq: u64, now: Instant, waited_for: bool) -> SmallVec<[E; 16]> {
         let count = self.recorded.partition_point(|r| r.seq <= seq);
         let Some(newest) = count.checked_sub(1) else { return SmallVec::new() };
-        if waited_for && let Some(began) = self.began() {
+        if waited_for && let Some(began) = self.began {
             let running = self.last_pending.unwrap_or(began).saturating_duration_since(began);
             let finished = now.saturating_duration_since(began);
             self.estimates.learn(self.recorded[newest].key, running.min(finished), finished);
         }
-        self.last_finish = Some(now);
+        self.began = Some(now);
         self.last_pending = None;
         self.recorded.drain(..count).map(|recorded| recorded.event).collect()
     }
@@ -87,24 +104,15 @@ impl<E: Clone> Frontier<E> {
     /// How long the unfinished part of the stream is expected to run until the recording that
     /// covers `seq` is reached.
     pub(super) fn estimate(&self, seq: u64) -> Option<Estimate> {
-        let index = self.recorded.partition_point(|r| r.seq < seq);
-        self.recorded.get(index).and_then(|recorded| self.estimates.of(recorded.key))
+        self.recorded.get(self.index(seq)).and_then(|recorded| self.estimates.of(recorded.key))
     }
 
     /// How long the unfinished part of the stream has been running, and how long that is expected
     /// to be when the recording that covers `seq` is reached. `None` where nothing covers it.
     pub(super) fn outlook(&self, seq: u64, now: Instant) -> Option<(Duration, Option<Estimate>)> {
-        let index = self.recorded.partition_point(|r| r.seq < seq);
-        let recorded = self.recorded.get(index)?;
-        let elapsed = now.saturating_duration_since(self.began()?);
+        let recorded = self.recorded.get(self.index(seq))?;
+        let elapsed = now.saturating_duration_since(self.began?);
         Some((elapsed, self.estimates.of(recorded.key)))
-    }
-
-    /// When the oldest unfinished recording can have begun: it was enqueued, and its predecessor,
-    /// as far as it was seen to end, had ended.
-    fn began(&self) -> Option<Instant> {
-        let at = self.recorded.front()?.at;
-        Some(self.last_finish.map_or(at, |finish| at.max(finish)))
     }
 }
 
@@ -194,9 +202,10 @@ mod tests {
         let now = Instant::now();
         let mut frontier = Frontier::new();
         for seq in [3, 5, 5, 9] {
-            frontier.push(seq, seq * 10, 0, now);
+            frontier.push(seq, seq * 10, 0, || now);
         }
         assert_eq!(frontier.covering(1).map(|c| c.1), Some(3));
+        assert_eq!(frontier.covering(5).map(|c| (c.0, c.1)), Some((1, 5)));
         assert_eq!(frontier.covering(4).map(|c| (c.0, c.1)), Some((1, 5)));
         assert_eq!(frontier.covering(10).map(|c| c.1), None);
         assert_eq!(frontier.finish(5, now, false)[..], [30, 50, 50]);

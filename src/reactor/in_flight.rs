@@ -81,6 +81,13 @@ impl Progress {
         self.done.load(Acquire) >= seq || self.implied.load(Acquire) >= seq
     }
 
+    /// Something that comes after ticket `seq` was seen to finish.
+    pub(super) fn finished_by_implication(&self, seq: u64) {
+        if !self.is_known_finished(seq) {
+            self.implied.fetch_max(seq, AcqRel);
+        }
+    }
+
     /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued
     /// meanwhile may be in it or not.
     pub(super) fn in_flight(&self) -> Vec<Named> {

@@ -300,7 +300,7 @@ impl Lane {
             return Err(error);
         }
         self.records.over();
-        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now());
+        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now);
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;
         Ok(event)

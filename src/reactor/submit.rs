@@ -69,8 +69,6 @@ pub(crate) struct Submit {
     /// What comes before all that is enqueued from here on, by the waits that were made: directly,
     /// and by what the streams waited for had waited for before.
     pub(super) clock: Clock,
-    /// With more entries than that it is to be looked through for what is known to be finished.
-    clock_swept: usize,
     /// Tickets not known to be finished that do not count against the driver's queue, ascending.
     uncounted: VecDeque<u64>,
 }
@@ -320,36 +318,19 @@ impl<'l> Enqueue<'l> {
         Ok(waits)
     }
 
-    /// Has what follows on this stream wait (`cuStreamWaitEvent`). `lanes` is as in
-    /// [`Enqueue::waits`].
-    pub(crate) fn wait<'a>(
-        &mut self,
-        waits: &Waits,
-        lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
-    ) -> DriverResult<()> {
-        /// A clock of fewer entries is not looked through for those that need no saying.
-        const SMALL: usize = 8;
+    /// Has what follows on this stream wait (`cuStreamWaitEvent`).
+    pub(crate) fn wait(&mut self, waits: &Waits) -> DriverResult<()> {
         for wait in &waits.found {
             self.driver().stream_wait(self.stream(), wait.event.handle())?;
         }
-        if waits.found.is_empty() {
-            return Ok(());
-        }
         let own = self.lane();
-        let submit = &mut *self.submit;
-        let clock = &mut submit.clock;
+        let clock = &mut self.submit.clock;
         // What another device's streams have waited for is of no use here.
         let of_device = |wait: &&Wait| wait.at.lane.device() == own.device();
         for Wait { at, event, .. } in waits.found.iter().filter(of_device) {
             clock.join(event.clock());
             clock.add(*at);
-        }
-        clock.remove(own);
-        if clock.len() > submit.clock_swept.max(SMALL) {
-            clock.retain(own.device(), |t| {
-                !lanes(t.lane).is_some_and(|lane| lane.is_known_finished(t.seq))
-            });
-            submit.clock_swept = 2 * clock.len();
+            clock.remove(own);
         }
         Ok(())
     }

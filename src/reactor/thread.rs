@@ -1,6 +1,6 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ impl Reactor {
             if let Some(opened) =
                 opened.or_else(|| lanes.iter().find(|opened| opened.index == index))
             {
-                opened.progress.implied.fetch_max(seq, AcqRel);
+                opened.progress.finished_by_implication(seq);
             }
         }
     }
