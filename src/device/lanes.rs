@@ -30,7 +30,7 @@ impl Lanes {
         let id = LaneId::new(self.device, index as u16);
         let options = LaneOptions { id, role, priority, queue_limit: self.queue_limit };
         let lane = Lane::open(&self.reactor, options)?;
-        let (stream, number) = (lane.stream().raw(), index as u32);
+        let (stream, number) = (lane.stream().id(), index as u32);
         self.reactor.driver().tell(Fact::Stream { stream, number, name: None });
         Ok(self.slots[index].get_or_init(|| lane).clone())
     }

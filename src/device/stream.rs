@@ -224,7 +224,7 @@ impl Lease {
     /// Tells who watches what the stream is called, if its holder has a name for it.
     fn is_named(&self, name: Option<Arc<str>>) {
         if self.options.name.is_some() {
-            let (stream, number) = (self.lane.stream().raw(), self.lane.id().index() as u32);
+            let (stream, number) = (self.lane.stream().id(), self.lane.id().index() as u32);
             self.core.driver().tell(Fact::Stream { stream, number, name });
         }
     }

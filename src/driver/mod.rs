@@ -2,7 +2,8 @@
 //!
 //! [`Driver`] is the whole contract: small, literal methods, one driver call each. Handles are
 //! newtypes that are neither `Copy` nor `Clone`, made by the driver that takes them back: while a
-//! handle exists the object behind it does, so calls that only name handles are safe. Calls that
+//! handle exists the object behind it does, so calls that only name handles are safe. (The default
+//! streams are always there: they are neither made nor taken back.) Calls that
 //! name *memory* are `unsafe`: who makes them answers for the memory being alive and ordered.
 //!
 //! What every implementation holds to:
@@ -17,6 +18,7 @@
 //! - Handles are given to the driver that made them. The exceptions: a stream can wait for an event
 //!   of another device, and memory of another device can be copied; of another CUDA device on CUDA,
 //!   of another device of the same machine on simulated ones.
+//! - Calls may come from any thread, but those that name a thread's own default stream.
 //! - Nothing panics because a library, a symbol, a device or a permission is missing.
 #![cfg_attr(
     not(feature = "cuda"),
@@ -51,7 +53,9 @@ pub use call::DriverCall;
 pub use counted::DriverCalls;
 pub use error::DriverError;
 pub(crate) use exit::{stay, wait_at_exit};
-pub(crate) use handles::{ContextHandle, EventHandle, FunctionHandle, ModuleHandle, StreamHandle};
+pub(crate) use handles::{
+    ContextHandle, DefaultStream, EventHandle, FunctionHandle, ModuleHandle, StreamHandle,
+};
 pub(crate) use launch::Launch;
 pub use launch::{KernelCost, TwinFault, TwinJob, TwinMemory};
 pub use memory::DevicePtr;
@@ -124,7 +128,7 @@ impl From<DriverError> for PtxError {
 /// have: tests can have the wait lost that would have ordered them.
 #[derive(Clone, Debug)]
 pub(crate) enum Fact {
-    /// The stream of that handle has that number here, and that name for whoever holds it now.
+    /// The stream of that id has that number here, and that name for whoever holds it now.
     Stream { stream: u64, number: u32, name: Option<Arc<str>> },
     /// Device memory of [`Driver::alloc`] was made for a user at that place of the program.
     DeviceMemory { ptr: DevicePtr, made_at: &'static Location<'static> },
@@ -145,7 +149,18 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
     /// `cuStreamCreateWithPriority`, non-blocking flag. May wait for running kernels now and then.
     fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle>;
-    /// `cuStreamDestroy`. Work enqueued still runs.
+    /// A stream that is there without being made. No call is made for it; asked for again, the same
+    /// stream has another handle. It is there for as long as the device, and never to be destroyed.
+    ///
+    /// It is ordered with streams of [`Driver::stream_create`] by [`Driver::stream_wait`] only, since
+    /// those are non-blocking. Whether the legacy stream and those of threads are ordered with each
+    /// other is left open: CUDA does that, and no simulated device.
+    ///
+    /// The per-thread stream is the calling thread's. Only that thread makes calls with its handle: CUDA
+    /// would take it for the other's own. They are refused (`INVALID_HANDLE`).
+    #[allow(dead_code, reason = "default streams are not adopted yet")]
+    fn default_stream(&self, which: DefaultStream) -> StreamHandle;
+    /// `cuStreamDestroy`. Work enqueued still runs. Of a default stream, `INVALID_HANDLE`.
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()>;
     /// `cuStreamWaitEvent`: later work of `stream` waits for the event's recording as it is now.
     /// An event never recorded is not waited for.

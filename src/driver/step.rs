@@ -57,7 +57,8 @@ impl Touched {
 /// One thing that crossed the seam between this crate and the driver.
 ///
 /// Streams and events are the driver's own handles, as [`Stream::as_raw`](crate::Stream::as_raw)
-/// gives them; a destroyed handle may come back as another object's.
+/// gives them; a destroyed handle may come back as another object's. CUDA calls the default streams of
+/// all threads and devices the same: here each has a number that nothing else has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {

@@ -15,8 +15,9 @@ use super::races::Race;
 use super::step::{Step, Touched};
 use super::witness::{Watch, Witness};
 use super::{
-    ContextHandle, CopyRows, DeviceInfo, DevicePtr, Driver, DriverCall, DriverResult, EventHandle,
-    Fact, Fill, FunctionHandle, Launch, MemAccess, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, MemAccess, ModuleHandle,
+    PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -114,7 +115,7 @@ impl Watched {
         stream: &StreamHandle,
         touched: impl IntoIterator<Item = Touched>,
     ) {
-        let stream = stream.raw();
+        let stream = stream.id();
         self.saw(made, |_| {
             let touched = touched.into_iter().collect();
             Step::Work { call, name, stream, function, touched }
@@ -165,14 +166,18 @@ impl Driver for Watched {
         one(&self.counters.stream_creates);
         let made = self.inner.stream_create(priority);
         self.saw(&made, |stream| Step::StreamCreated {
-            stream: stream.map_or(0, StreamHandle::raw),
+            stream: stream.map_or(0, StreamHandle::id),
         });
         made
     }
 
+    fn default_stream(&self, which: DefaultStream) -> StreamHandle {
+        self.inner.default_stream(which)
+    }
+
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
         one(&self.counters.stream_destroys);
-        let step = Step::StreamDestroyed { stream: stream.raw() };
+        let step = Step::StreamDestroyed { stream: stream.id() };
         self.ends(|| step, || self.inner.stream_destroy(stream))
     }
 
@@ -181,7 +186,7 @@ impl Driver for Watched {
         let nth = self.waits.fetch_add(1, Relaxed);
         let lost = self.lose_wait == Some(nth);
         let made = if lost { Ok(()) } else { self.inner.stream_wait(stream, event) };
-        let (stream, event) = (stream.raw(), event.raw());
+        let (stream, event) = (stream.id(), event.raw());
         self.saw(&made, |_| Step::Waited { stream, event, lost, nth });
         made
     }
@@ -202,7 +207,7 @@ impl Driver for Watched {
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
         one(&self.counters.event_records);
         let made = self.inner.event_record(event, stream);
-        let (event, stream) = (event.raw(), stream.raw());
+        let (event, stream) = (event.raw(), stream.id());
         self.saw(&made, |_| Step::Recorded { event, stream });
         made
     }
@@ -231,7 +236,7 @@ impl Driver for Watched {
     fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr> {
         one(&self.counters.allocs);
         let made = self.inner.alloc(bytes, stream);
-        let stream = stream.raw();
+        let stream = stream.id();
         self.saw(&made, |ptr| {
             let ptr = ptr.copied().unwrap_or(DevicePtr(0));
             Step::Allocated { ptr, bytes, stream }
@@ -242,7 +247,7 @@ impl Driver for Watched {
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()> {
         one(&self.counters.frees);
         self.ends(
-            || Step::Freed { ptr, stream: stream.raw() },
+            || Step::Freed { ptr, stream: stream.id() },
             // SAFETY: as said at the impl.
             || unsafe { self.inner.free(ptr, stream) },
         )

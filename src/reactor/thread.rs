@@ -136,7 +136,7 @@ impl Reactor {
         let number = |opened: &OpenedLane| (opened.index, opened.lane.clone());
         let lanes: Vec<_> = self.lanes.lock().iter().map(number).collect();
         let stream =
-            |(index, lane): (usize, Weak<Lane>)| Some((lane.upgrade()?.stream().raw(), index));
+            |(index, lane): (usize, Weak<Lane>)| Some((lane.upgrade()?.stream().id(), index));
         lanes.into_iter().filter_map(stream).collect()
     }
 

@@ -85,6 +85,7 @@ macro_rules! on_every_two_subjects {
 mod allocation;
 mod calls;
 mod copies;
+mod default_streams;
 mod definition;
 mod events;
 mod gate;

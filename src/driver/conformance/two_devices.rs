@@ -3,6 +3,7 @@
 
 use super::calls::{N, WORDS, at};
 use super::subject::Subject;
+use crate::driver::DefaultStream;
 
 on_every_two_subjects![
     a_stream_waits_for_an_event_of_the_other_device,
@@ -16,6 +17,7 @@ on_every_two_subjects![
     a_copy_between_devices_that_is_held_back_holds_up_no_kernel,
     copies_of_nothing_between_devices_do_nothing,
     work_can_go_back_and_forth_between_devices,
+    default_streams_are_each_devices_own,
 ];
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -226,4 +228,21 @@ fn work_can_go_back_and_forth_between_devices(a: &Subject, b: &Subject) {
     a.record_again(&here, &s);
     a.finish(&here);
     assert_eq!(a.read(x, N, &s), [2 * ROUNDS, 0, 0, 0].repeat(N / 4));
+}
+
+fn default_streams_are_each_devices_own(one: &Subject, other: &Subject) {
+    for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
+        let (s, t) = (one.driver.default_stream(which), other.driver.default_stream(which));
+        assert_ne!(s.id(), t.id(), "{which:?}");
+        let (x, y) = (one.filled(1, N, &s), other.filled(5, N, &t));
+        let held = one.hold(&s);
+        one.increment(x, WORDS, &s);
+        let behind = one.record(&s);
+        other.increment(y, WORDS, &t);
+        other.finish(&other.record(&t));
+        assert!(!one.done(&behind), "{which:?}");
+        held.open();
+        assert_eq!(one.read(x, N, &s), [2, 1, 1, 1].repeat(N / 4), "{which:?}");
+        assert_eq!(other.read(y, N, &t), [6, 5, 5, 5].repeat(N / 4), "{which:?}");
+    }
 }

@@ -13,12 +13,13 @@ use cudarc::driver::sys::{self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUm
 
 use super::Cuda;
 use super::api::Api;
-use super::context::{ENQUEUE, RARE};
+use super::context::{Current, DEFAULT_STREAM, ENQUEUE, RARE};
 use super::module;
 use crate::driver::CopyMemory::{Device, Host};
 use crate::driver::{
-    ContextHandle, CopyMemory, CopyRows, DeviceInfo, DevicePtr, Driver, DriverError, DriverResult,
-    EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyMemory, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
+    DriverError, DriverResult, EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
+    StreamHandle,
 };
 
 /// CUDA would copy from host to host as well.
@@ -49,6 +50,10 @@ fn context(handle: ContextHandle) -> CUcontext {
     ptr::with_exposed_provenance_mut(handle.raw() as usize)
 }
 
+fn invalid_handle(call: DriverCall) -> DriverError {
+    DriverError::new(call.name(), DriverError::INVALID_HANDLE)
+}
+
 /// One side of a copy of rows: what it is, and its address as the host's and as the device's.
 fn side(memory: CopyMemory) -> (sys::CUmemorytype, *mut c_void, CUdeviceptr) {
     match memory {
@@ -60,6 +65,19 @@ fn side(memory: CopyMemory) -> (sys::CUmemorytype, *mut c_void, CUdeviceptr) {
 impl Cuda {
     fn api(&self) -> &'static Api {
         self.context.api()
+    }
+
+    /// For a call that names a stream. CUDA's default streams are those of the current context, and
+    /// one of them is the calling thread's.
+    #[inline]
+    fn enter_on(&self, call: DriverCall, on: &StreamHandle) -> DriverResult<Current> {
+        if !on.is_cuda_default() {
+            return self.context.enter(ENQUEUE);
+        }
+        if on.is_another_threads() {
+            return Err(invalid_handle(call));
+        }
+        self.context.enter(DEFAULT_STREAM)
     }
 }
 
@@ -77,7 +95,14 @@ impl Driver for Cuda {
         Ok(StreamHandle::new(to_raw(stream)))
     }
 
+    fn default_stream(&self, which: DefaultStream) -> StreamHandle {
+        StreamHandle::cuda_default(self.info.ordinal, which)
+    }
+
     fn stream_destroy(&self, handle: StreamHandle) -> DriverResult<()> {
+        if handle.is_cuda_default() {
+            return Err(invalid_handle(DriverCall::StreamDestroy));
+        }
         let _current = self.context.enter(RARE)?;
         // SAFETY: the handle is alive, and consumed here.
         unsafe { self.api().cuStreamDestroy(stream(&handle)) }
@@ -85,7 +110,7 @@ impl Driver for Cuda {
 
     #[inline]
     fn stream_wait(&self, on: &StreamHandle, for_event: &EventHandle) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::StreamWait, on)?;
         // SAFETY: both handles are alive.
         unsafe { self.api().cuStreamWaitEvent(stream(on), event(for_event), 0) }
     }
@@ -111,7 +136,7 @@ impl Driver for Cuda {
 
     #[inline]
     fn event_record(&self, handle: &EventHandle, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::EventRecord, on)?;
         // SAFETY: both handles are alive.
         unsafe { self.api().cuEventRecord(event(handle), stream(on)) }
     }
@@ -145,7 +170,7 @@ impl Driver for Cuda {
     }
 
     fn alloc(&self, bytes: usize, on: &StreamHandle) -> DriverResult<DevicePtr> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::Alloc, on)?;
         let mut ptr = 0;
         // SAFETY: `ptr` outlives the call; the pool lives as long as `self`, the handle is alive.
         unsafe {
@@ -155,7 +180,7 @@ impl Driver for Cuda {
     }
 
     unsafe fn free(&self, ptr: DevicePtr, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::Free, on)?;
         // SAFETY: the caller answers for the memory; the handle is alive.
         unsafe { self.api().cuMemFreeAsync(ptr.0, stream(on)) }
     }
@@ -192,7 +217,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::CopyH2D, on)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe {
             self.api().cuMemcpyHtoDAsync(dst.0, src.as_ptr().cast_const().cast(), bytes, stream(on))
@@ -206,7 +231,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::CopyD2H, on)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoHAsync(dst.as_ptr().cast(), src.0, bytes, stream(on)) }
     }
@@ -218,7 +243,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::CopyD2D, on)?;
         // SAFETY: the caller answers for both ranges; the handle is alive.
         unsafe { self.api().cuMemcpyDtoDAsync(dst.0, src.0, bytes, stream(on)) }
     }
@@ -239,7 +264,7 @@ impl Driver for Cuda {
         if let (Host(_), Host(_)) = (dst.memory, src.memory) {
             return Err(BETWEEN_HOSTS);
         }
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::CopyRows, on)?;
         let (dst_type, dst_host, dst_device) = side(dst.memory);
         let (src_type, src_host, src_device) = side(src.memory);
         let copy = sys::CUDA_MEMCPY2D {
@@ -278,7 +303,7 @@ impl Driver for Cuda {
         bytes: usize,
         on: &StreamHandle,
     ) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::CopyPeer, on)?;
         let (dst_context, src_context) = (context(dst_context), context(src_context));
         // SAFETY: the caller answers for both ranges; the stream's handle is alive, and so are
         // contexts, which are never released.
@@ -288,7 +313,7 @@ impl Driver for Cuda {
     }
 
     unsafe fn fill(&self, fill: Fill, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::Fill, on)?;
         let Fill { dst: DevicePtr(dst), unit, value, columns, rows, pitch } = fill;
         let (api, on) = (self.api(), stream(on));
         // The casts keep the low bytes of the value, as `Fill` says.
@@ -327,7 +352,7 @@ impl Driver for Cuda {
 
     #[inline]
     unsafe fn launch(&self, launch: &Launch<'_>, on: &StreamHandle) -> DriverResult<()> {
-        let _current = self.context.enter(ENQUEUE)?;
+        let _current = self.enter_on(DriverCall::Launch, on)?;
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
         // CUDA's prototype lacks a `const`: it reads the pointers and what they point to.
         let params = launch.params.as_ptr().cast_mut().cast::<*mut c_void>();

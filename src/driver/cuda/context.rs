@@ -31,6 +31,10 @@ pub(super) const ENQUEUE: Wants = Wants::Nothing;
 /// current.
 pub(super) const RARE: Wants = Wants::Ours;
 
+/// What is enqueued on a default stream: its handle is the same in every context, and means that of the
+/// current one.
+pub(super) const DEFAULT_STREAM: Wants = Wants::Ours;
+
 /// A retained primary context.
 ///
 /// Never released: releasing the last retain destroys the context, which waits for whatever runs in

@@ -7,11 +7,13 @@
 use std::ffi::c_void;
 use std::process::Command;
 use std::ptr;
+use std::thread;
 
 use self::stub::Stub;
 use super::api::Api;
 use super::module::text;
 use super::{Unavailable, device_count, info, open, visible};
+use crate::driver::{DefaultStream, StreamHandle};
 
 #[path = "../../../tests/it/stub_driver.rs"]
 mod stub;
@@ -127,6 +129,43 @@ fn stub_child_contexts() {
         let query = format!("{:?}", query.unwrap());
         said +=
             &format!("; stream {stream}, event {}, query {query}, {}", outcome(event), current());
+    }
+    println!("{OUTCOME}{said}");
+}
+
+#[test]
+fn default_streams_are_cudas_of_our_context_and_the_callers_stays() {
+    let round = "legacy cuEventRecord 7001, own cuEventRecord 7002, another's cuEventRecord 400, \
+                 destroyed cuStreamDestroy 400, made Ok, current";
+    let expected = format!("{round} 0x0; {round} 0x20; ");
+    expect_of(Stub::new(12_000), "stub_child_default_streams", &expected);
+}
+
+#[test]
+#[ignore = "the child process of another test"]
+#[allow(unsafe_code)]
+fn stub_child_default_streams() {
+    let device = open(0).unwrap();
+    let event = device.event_create(false).unwrap();
+    let mut said = String::new();
+    for callers in [0, 0x20] {
+        let context = ptr::without_provenance_mut::<c_void>(callers).cast();
+        // SAFETY: the stub takes any number for a context.
+        unsafe { Api::get().unwrap().cuCtxPushCurrent(context) }.unwrap();
+        let [legacy, own] = [DefaultStream::Legacy, DefaultStream::PerThread]
+            .map(|which| device.default_stream(which));
+        let record = |stream: &StreamHandle| outcome(device.event_record(&event, stream));
+        let by_another = thread::scope(|scope| scope.spawn(|| record(&own)).join().unwrap());
+        let (by_legacy, by_own) = (record(&legacy), record(&own));
+        let destroyed = outcome(device.stream_destroy(own));
+        let made = record(&device.stream_create(0).unwrap());
+        let mut now = ptr::null_mut();
+        // SAFETY: `now` outlives the call.
+        unsafe { Api::get().unwrap().cuCtxGetCurrent(&mut now) }.unwrap();
+        said += &format!(
+            "legacy {by_legacy}, own {by_own}, another's {by_another}, destroyed {destroyed}, \
+             made {made}, current {now:p}; "
+        );
     }
     println!("{OUTCOME}{said}");
 }

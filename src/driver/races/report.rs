@@ -41,7 +41,7 @@ pub struct RaceAccess {
     pub operation: &'static str,
     /// On which device, by [`Device::number`](crate::Device::number).
     pub device: u32,
-    /// On which stream, by [`Stream::as_raw`](crate::Stream::as_raw); `None`: the host's own access.
+    /// On which stream, as [`Step`](crate::testing::Step) has it; `None`: the host's own access.
     pub stream: Option<u64>,
     /// The same by [`Stream::number`](crate::Stream::number), as errors name it.
     pub stream_number: Option<u32>,

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::bytes::{HostSide, Ordinary, Pinned};
@@ -16,13 +17,14 @@ use super::memory::HostMemory;
 use super::module::kernels_of;
 use super::op::SimOpKind;
 use super::options::{Hardware, Pageable, SimOptions};
-use super::state::{Event, Item};
+use super::state::{Event, Item, StreamOf};
 use super::timeline::Takes;
 use super::violation::Violation;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
-    ContextHandle, CopyRows, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
-    EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
+    StreamHandle,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -70,7 +72,7 @@ impl SimDriver {
             _ => self.cost.copy_call_ns,
         };
         entered
-            .enqueue_work(stream.raw(), Item::Work(work), facts, self.queue_limit, host_ns)
+            .enqueue_work(stream.id(), Item::Work(work), facts, self.queue_limit, host_ns)
             .map_err(|(error, item)| {
                 discard(item);
                 error
@@ -103,9 +105,18 @@ impl Driver for SimDriver {
         entered.done(stream)
     }
 
+    /// It has a number of its own, as all streams here do.
+    fn default_stream(&self, which: DefaultStream) -> StreamHandle {
+        let of = match which {
+            DefaultStream::Legacy => StreamOf::Legacy,
+            DefaultStream::PerThread => StreamOf::Thread(thread::current().id()),
+        };
+        StreamHandle::new(self.user.machine.lock().default_stream(self.device(), of))
+    }
+
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::StreamDestroy)?;
-        match entered.state.destroy_stream(stream.raw(), self.device()) {
+        match entered.state.destroy_stream(stream.id(), self.device()) {
             true => entered.done(()),
             false => Err(entered.error(INVALID_HANDLE)),
         }
@@ -113,13 +124,13 @@ impl Driver for SimDriver {
 
     fn stream_wait(&self, stream: &StreamHandle, event: &EventHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::StreamWait)?;
-        entered.stream(stream.raw())?;
+        entered.stream(stream.id())?;
         let recording = match entered.state.events.get(&event.raw()) {
             Some(event) => event.latest.clone(),
             None => return Err(entered.error(INVALID_HANDLE)),
         };
         match recording {
-            Some(recording) => entered.enqueue_control(stream.raw(), Item::Wait(recording)),
+            Some(recording) => entered.enqueue_control(stream.id(), Item::Wait(recording)),
             None => entered.done(()),
         }
     }
@@ -142,15 +153,15 @@ impl Driver for SimDriver {
 
     fn event_record(&self, event: &EventHandle, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::EventRecord)?;
-        entered.stream(stream.raw())?;
-        let recording = entered.state.new_recording(stream.raw());
+        entered.stream(stream.id())?;
+        let recording = entered.state.new_recording(stream.id());
         match entered.state.events.get_mut(&event.raw()) {
             Some(event) if event.device == self.device() => {
                 event.latest = Some(Arc::clone(&recording));
             }
             _ => return Err(entered.error(INVALID_HANDLE)),
         }
-        entered.enqueue_control(stream.raw(), Item::Record(recording))
+        entered.enqueue_control(stream.id(), Item::Record(recording))
     }
 
     /// Moves the host's virtual clock to the recording's time if that was reached.
@@ -201,7 +212,7 @@ impl Driver for SimDriver {
 
     fn alloc(&self, bytes: usize, stream: &StreamHandle) -> DriverResult<DevicePtr> {
         let mut entered = self.enter(DriverCall::Alloc)?;
-        entered.stream(stream.raw())?;
+        entered.stream(stream.id())?;
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
@@ -210,17 +221,17 @@ impl Driver for SimDriver {
             entered.state.need_frees(self.device());
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
-        entered.enqueue_control(stream.raw(), Item::Alloc { ptr, allocation })?;
+        entered.enqueue_control(stream.id(), Item::Alloc { ptr, allocation })?;
         Ok(ptr)
     }
 
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::Free)?;
-        entered.stream(stream.raw())?;
+        entered.stream(stream.id())?;
         if !entered.state.devices[self.device()].memory.begin_free(ptr) {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
-        entered.enqueue_control(stream.raw(), Item::Free(ptr))
+        entered.enqueue_control(stream.id(), Item::Free(ptr))
     }
 
     fn memory_free(&self) -> DriverResult<u64> {
@@ -319,7 +330,7 @@ impl Driver for SimDriver {
         };
         self.submit(entered, stream, Work::Download { dst, src }, facts)?;
         if waits {
-            let done = self.user.machine.wait_for_stream(self.device(), stream.raw());
+            let done = self.user.machine.wait_for_stream(self.device(), stream.id());
             done.map_err(|code| DriverError::new(DriverCall::CopyD2H.name(), code))?;
         }
         Ok(())
@@ -439,7 +450,7 @@ impl Driver for SimDriver {
 
     unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::Launch)?;
-        entered.stream(stream.raw())?;
+        entered.stream(stream.id())?;
         if !entered.state.devices[self.device()].modules.has_function(launch.function.raw()) {
             return Err(entered.error(INVALID_HANDLE));
         }

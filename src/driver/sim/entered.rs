@@ -7,7 +7,7 @@ use super::executor;
 use super::facts::Facts;
 use super::fault::{Effect, Injected};
 use super::machine::Machine;
-use super::queue::Recording;
+use super::queue::{Recording, Stream};
 use super::state::{Item, State};
 use crate::driver::{DriverCall, DriverError, DriverResult};
 
@@ -107,9 +107,9 @@ impl<'a> Entered<'a> {
     }
 
     /// Comes in to a stream, to enqueue something: `Err` where the handle is of no live stream of
-    /// this device, or where there is no thread to be had for the executor.
+    /// this device that this thread may use, or where there is no thread to be had for the executor.
     pub(super) fn stream(&mut self, id: u64) -> DriverResult<()> {
-        if self.state.stream(id, self.device).is_none() {
+        if !self.state.stream(id, self.device).is_some_and(Stream::is_callers) {
             return Err(self.error(INVALID_HANDLE));
         }
         if !self.state.executor_started {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 
 use super::work::Work;
 use crate::driver::DevicePtr;
@@ -63,8 +64,20 @@ pub(super) struct Queued {
     pub(super) item: Item,
 }
 
+/// Whose a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum StreamOf {
+    /// Of who made it.
+    Maker,
+    /// The device's legacy default stream.
+    Legacy,
+    /// A thread's default stream.
+    Thread(ThreadId),
+}
+
 pub(super) struct Stream {
     pub(super) device: usize,
+    pub(super) of: StreamOf,
     /// Urgency of its kernels: 0 is the least.
     pub(super) level: usize,
     /// By `seq`, ascending.
@@ -87,9 +100,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(device: usize, level: usize) -> Self {
+    pub(super) fn new(device: usize, of: StreamOf, level: usize) -> Self {
         Stream {
             device,
+            of,
             level,
             queue: VecDeque::new(),
             unfinished: 0,
@@ -99,6 +113,14 @@ impl Stream {
             end: 0,
             last: None,
             needed: 0,
+        }
+    }
+
+    /// Whether this thread may make calls with it.
+    pub(super) fn is_callers(&self) -> bool {
+        match self.of {
+            StreamOf::Maker | StreamOf::Legacy => true,
+            StreamOf::Thread(thread) => thread == thread::current().id(),
         }
     }
 

@@ -18,7 +18,7 @@ use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::Modules;
 use super::op::{SimOp, SimSpan};
 use super::options::SimOptions;
-pub(super) use super::queue::{Event, Item, Recording};
+pub(super) use super::queue::{Event, Item, Recording, StreamOf};
 use super::queue::{Queued, Stream};
 use super::schedule::{Next, Ready, Schedule, Turn};
 use super::stuck::{Stall, Stuck};
@@ -85,6 +85,7 @@ pub(super) struct State {
     pub(super) shared_fate: bool,
     pub(super) timeline: Timeline,
     pub(super) streams: FxHashMap<u64, Stream>,
+    pub(super) default_streams: FxHashMap<(usize, StreamOf), u64>,
     pub(super) events: FxHashMap<u64, Event>,
     pub(super) pinned: PinnedMemory,
     pub(super) schedule: Schedule,
@@ -146,6 +147,7 @@ impl State {
             shared_fate: options.shared_fate,
             timeline: Timeline::new(devices, &options.cost, options.hardware.threads()),
             streams: FxHashMap::default(),
+            default_streams: FxHashMap::default(),
             events: FxHashMap::default(),
             pinned: PinnedMemory::default(),
             schedule: options.schedule,
@@ -185,7 +187,18 @@ impl State {
 
     pub(super) fn add_stream(&mut self, device: usize, level: usize) -> u64 {
         let id = self.number();
-        self.streams.insert(id, Stream::new(device, level));
+        self.streams.insert(id, Stream::new(device, StreamOf::Maker, level));
+        id
+    }
+
+    /// Made when it is first asked for, of no urgency. It stays.
+    pub(super) fn default_stream(&mut self, device: usize, of: StreamOf) -> u64 {
+        if let Some(&id) = self.default_streams.get(&(device, of)) {
+            return id;
+        }
+        let id = self.number();
+        self.streams.insert(id, Stream::new(device, of, 0));
+        self.default_streams.insert((device, of), id);
         id
     }
 
@@ -199,15 +212,17 @@ impl State {
         self.events.get(&id).filter(|event| event.device == device)
     }
 
-    /// Of these devices.
+    /// Of these devices, without default streams.
     pub(super) fn live_streams(&self, devices: &Range<usize>) -> usize {
-        let live = |stream: &&Stream| !stream.destroyed && devices.contains(&stream.device);
+        let live = |stream: &&Stream| {
+            stream.of == StreamOf::Maker && !stream.destroyed && devices.contains(&stream.device)
+        };
         self.streams.values().filter(live).count()
     }
 
-    /// The handle is gone; what is enqueued still runs. False where there was no such stream.
+    /// The handle is gone; what is enqueued still runs. False where nobody made such a stream.
     pub(super) fn destroy_stream(&mut self, id: u64, device: usize) -> bool {
-        if self.stream(id, device).is_none() {
+        if self.stream(id, device).is_none_or(|stream| stream.of != StreamOf::Maker) {
             return false;
         }
         if let Some(stream) = self.streams.get_mut(&id) {

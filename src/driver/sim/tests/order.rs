@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Bench, Schedule, SimOptions, bench, bytes_at, eager, stepped};
+use crate::driver::DefaultStream;
 
 #[test]
 fn a_step_runs_the_operation_asked_for_in_its_streams_turn_and_no_other() {
@@ -168,4 +169,20 @@ fn threads_held_up_by_full_queues_get_each_their_own_order() {
     });
     assert_eq!(b.sim.violations(), []);
     assert_eq!((b.sim.live_device_bytes(), b.sim.live_pinned_bytes()), (0, 0));
+}
+
+#[test]
+fn default_streams_are_not_counted_and_a_program_gives_them_the_same_numbers_each_time() {
+    let ids = || {
+        let b = stepped();
+        let of = |which| b.driver.default_stream(which).id();
+        let own = of(DefaultStream::PerThread);
+        let others =
+            thread::scope(|scope| scope.spawn(|| of(DefaultStream::PerThread)).join().unwrap());
+        let ids = [own, others, of(DefaultStream::Legacy), b.stream().id()];
+        assert_eq!((b.sim.live_streams(), of(DefaultStream::PerThread)), (1, own));
+        ids
+    };
+    // Whatever the threads are called: a random schedule goes by the numbers.
+    assert_eq!(ids(), ids());
 }
