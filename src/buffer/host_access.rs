@@ -129,10 +129,9 @@ impl Place<'_, Pinned> {
 
     fn tell_of_access(&self, writes: bool) {
         let (Some(_), access) = self.access(Mode::Read) else { return };
-        for row in each_row(&access.region) {
-            let (ptr, bytes) = (self.byte(row.start), row.len());
-            self.core().driver().tell(Fact::HostAccess { ptr, bytes, writes });
-        }
+        let (ptr, row) = (self.byte(access.region.start()), access.region.row());
+        let (rows, pitch) = (access.region.rows(), access.region.pitch());
+        self.core().driver().tell(Fact::HostAccess { ptr, row, rows, pitch, writes });
         self.core().raise_race();
     }
 

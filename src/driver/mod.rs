@@ -135,8 +135,9 @@ pub(crate) enum Fact {
     /// Page-locked memory is a user's from here on, until it is told of again; the last owner's
     /// accesses are all finished.
     HostMemory { ptr: NonNull<u8>, bytes: usize, made_at: &'static Location<'static> },
-    /// The host reads or writes page-locked memory from here on.
-    HostAccess { ptr: NonNull<u8>, bytes: usize, writes: bool },
+    /// The host reads or writes page-locked memory from here on: `rows` rows of `row` bytes, `pitch`
+    /// bytes from row to row.
+    HostAccess { ptr: NonNull<u8>, row: usize, rows: usize, pitch: usize, writes: bool },
 }
 
 /// One device behind the seam. See the module's docs for what all methods hold to.

@@ -48,6 +48,12 @@ impl Touched {
         }
     }
 
+    /// As a step, where the host touches them.
+    pub(crate) fn by_host(self) -> Step {
+        let Touched { start: ptr, bytes, writes, row, pitch } = self;
+        Step::HostAccess { ptr, bytes, writes, row, pitch }
+    }
+
     /// The addresses, from the first to the last; of rows, what lies between them with them.
     pub fn range(&self) -> Range<u64> {
         self.start..self.start.saturating_add(self.bytes as u64)
@@ -190,10 +196,14 @@ pub enum Step {
     HostAccess {
         /// Address of the first byte.
         ptr: u64,
-        /// How many.
+        /// How many, up to the last one.
         bytes: usize,
         /// Whether it may write.
         writes: bool,
+        /// As [`Touched::row`].
+        row: usize,
+        /// As [`Touched::pitch`].
+        pitch: usize,
     },
     /// `cuEventElapsedTime`.
     #[non_exhaustive]

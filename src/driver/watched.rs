@@ -155,8 +155,8 @@ impl Driver for Watched {
             Fact::HostMemory { ptr, bytes, made_at } => {
                 Step::Owned { ptr: host(ptr), bytes, made_at }
             }
-            Fact::HostAccess { ptr, bytes, writes } => {
-                Step::HostAccess { ptr: host(ptr), bytes, writes }
+            Fact::HostAccess { ptr, row, rows, pitch, writes } => {
+                Touched::in_rows(host(ptr), (row, rows, pitch), writes).by_host()
             }
         });
         self.inner.tell(fact);

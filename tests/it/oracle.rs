@@ -47,7 +47,7 @@ pub(crate) enum Act {
         touched: Vec<(Bytes, Does)>,
     },
     Host {
-        touched: Range<u64>,
+        touched: Bytes,
         does: Does,
     },
     /// Orders nothing and touches nothing.
@@ -146,7 +146,7 @@ fn act(logged: &LoggedStep) -> Act {
     let does = |writes| if writes { Does::Write } else { Does::Read };
     let host = |ptr: u64, bytes: usize, writes| match bytes {
         0 => Act::Nothing,
-        _ => Act::Host { touched: ptr..ptr + bytes as u64, does: does(writes) },
+        _ => Act::Host { touched: (ptr..ptr + bytes as u64).into(), does: does(writes) },
     };
     match &logged.step {
         &Step::Recorded { event, stream, .. } => Act::Record { event, stream },
@@ -172,7 +172,12 @@ fn act(logged: &LoggedStep) -> Act {
         }
         // Whoever had it before is done with it: that is for the new owner to write.
         &Step::Owned { ptr, bytes, .. } => host(ptr, bytes, true),
-        &Step::HostAccess { ptr, bytes, writes, .. } => host(ptr, bytes, writes),
+        &Step::HostAccess { bytes: 0, .. } => Act::Nothing,
+        &Step::HostAccess { ptr, bytes, writes, row, pitch, .. } => {
+            let (row, pitch) = (row as u64, pitch as u64);
+            let touched = Bytes { start: ptr, end: ptr + bytes as u64, row, pitch };
+            Act::Host { touched, does: does(writes) }
+        }
         _ => Act::Nothing,
     }
 }
@@ -316,7 +321,7 @@ fn touches(acts: &[Act]) -> Vec<Touch> {
             Act::Work { touched, .. } => {
                 touched.iter().for_each(|(bytes, does)| touch(&blocks, *bytes, *does));
             }
-            Act::Host { touched, does } => touch(&blocks, touched.clone().into(), *does),
+            Act::Host { touched, does } => touch(&blocks, *touched, *does),
             _ => {}
         }
     }
@@ -346,7 +351,7 @@ fn wait(stream: u64, event: u64) -> Act {
 }
 
 fn host(does: Does) -> Act {
-    Act::Host { touched: X, does }
+    Act::Host { touched: X.into(), does }
 }
 
 #[test]

@@ -74,8 +74,8 @@ pub(super) fn races(log: &[LoggedStep]) -> Vec<(usize, usize)> {
             (_, Step::Work { stream, touched, .. }) => {
                 (Some(By::Stream(*stream)), None, touched.to_vec())
             }
-            (_, &Step::HostAccess { ptr, bytes, writes }) => {
-                (Some(By::Host), None, vec![Touched::new(ptr, bytes, writes)])
+            (_, &Step::HostAccess { ptr: start, bytes, writes, row, pitch }) => {
+                (Some(By::Host), None, vec![Touched { start, bytes, writes, row, pitch }])
             }
             _ => none(),
         };

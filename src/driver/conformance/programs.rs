@@ -200,7 +200,13 @@ impl<'s> Program<'s> {
     }
 
     fn tell_of_host(&self, writes: bool) {
-        self.on.driver.tell(Fact::HostAccess { ptr: self.host.ptr(), bytes: BYTES, writes });
+        self.on.driver.tell(Fact::HostAccess {
+            ptr: self.host.ptr(),
+            row: BYTES,
+            rows: 1,
+            pitch: 0,
+            writes,
+        });
     }
 
     fn host_reads(&mut self) {

@@ -5,7 +5,7 @@ use super::calls::{Host, N, WORDS, at, code};
 use super::subject::{Around, On, Subject};
 use crate::driver::sim::Schedule;
 use crate::driver::step::{Step, Touched};
-use crate::driver::{CopyMemory, CopyRows, CopySide, DevicePtr, DriverCall, DriverError};
+use crate::driver::{CopyMemory, CopyRows, CopySide, DevicePtr, DriverCall, DriverError, Fact};
 
 on_every_subject![
     copies_of_rows_move_the_rows_and_nothing_beside,
@@ -17,6 +17,7 @@ on_every_subject![
     copies_of_rows_are_ordered_by_waits,
     a_copy_of_rows_is_enqueued_and_waits_for_nothing,
     columns_beside_each_other_need_no_order,
+    the_host_may_use_a_column_while_another_is_copied,
     a_copy_of_rows_that_is_out_of_order_is_refused_and_does_nothing,
 ];
 
@@ -239,6 +240,31 @@ fn columns_beside_each_other_need_no_order(on: &Subject) {
     assert_eq!(on.bytes(to, N), row([3, 4, 2, 4]));
     assert_eq!(on.read(x, N, &s), row([3, 1, 2, 1]));
     assert_eq!(on.read(y, N, &s), row([2, 1, 2, 2]));
+}
+
+fn the_host_may_use_a_column_while_another_is_copied(on: &Subject) {
+    let s = on.stream();
+    let (x, y) = (on.filled(1, N, &s), on.filled(2, N, &s));
+    let memory = on.pinned_with(&[3; N]);
+    let held = on.hold(&s);
+    on.copy_rows(&column(host(memory, 16), device(x, 16)), &s);
+    on.copy_rows(&column(device(y, 16), host(memory.at(4), 16)), &s);
+    let end = on.record(&s);
+    let tell = |offset, writes| {
+        let (ptr, row, rows) = (memory.at(offset).ptr(), 4, N / 16);
+        on.driver.tell(Fact::HostAccess { ptr, row, rows, pitch: 16, writes });
+    };
+    tell(4, false);
+    tell(8, true);
+    for i in 0..N / 16 {
+        assert_eq!(on.bytes(memory.at(16 * i + 4), 4), [3; 4]);
+        on.write(memory.at(16 * i + 8), &[4; 4]);
+    }
+    held.open();
+    on.finish(&end);
+    let row = |each: [u8; 4]| each.map(|byte| [byte; 4]).concat().repeat(N / 16);
+    assert_eq!(on.bytes(memory, N), row([1, 3, 4, 3]));
+    assert_eq!(on.read(y, N, &s), row([3, 2, 2, 2]));
 }
 
 fn a_copy_of_rows_that_is_out_of_order_is_refused_and_does_nothing(on: &Subject) {

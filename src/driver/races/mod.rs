@@ -180,15 +180,17 @@ impl Checker {
             }
             Step::Owned { ptr, bytes, made_at } => {
                 if bytes > 0 {
-                    self.by_host(device, ptr, bytes, true, "reuse of pinned memory");
+                    let all = Touched::new(ptr, bytes, true);
+                    self.by_host(device, &all, "reuse of pinned memory");
                 }
                 if let Some((_, block)) = self.blocks.find(ptr) {
                     block.made_at = Some(made_at);
                 }
             }
-            Step::HostAccess { ptr, bytes, writes } => {
+            Step::HostAccess { ptr: start, bytes, writes, row, pitch } => {
                 let name = if writes { "write by the host" } else { "read by the host" };
-                self.by_host(device, ptr, bytes, writes, name);
+                let touched = Touched { start, bytes, writes, row, pitch };
+                self.by_host(device, &touched, name);
             }
             _ => {}
         }
@@ -235,7 +237,8 @@ impl Checker {
     fn free_pinned(&mut self, device: u32, ptr: u64) -> Option<Ended> {
         self.ends += 1;
         let end = self.ends;
-        let conflicts = self.check_host(device, ptr, usize::MAX, true, FREE_OF_PINNED);
+        let all = Touched::new(ptr, usize::MAX, true);
+        let conflicts = self.check_host(device, &all, FREE_OF_PINNED);
         self.found(conflicts, end);
         let block = self.blocks.remove(ptr)?;
         Some(Ended::Block { ptr, block, end, free: None })
@@ -317,24 +320,18 @@ impl Checker {
     }
 
     /// Something that the host does, here and now.
-    fn by_host(&mut self, device: u32, ptr: u64, bytes: usize, writes: bool, name: &'static str) {
-        let conflicts = self.check_host(device, ptr, bytes, writes, name);
+    fn by_host(&mut self, device: u32, touched: &Touched, name: &'static str) {
+        let conflicts = self.check_host(device, touched, name);
         self.found(conflicts, 0);
     }
 
-    fn check_host(
-        &mut self,
-        device: u32,
-        ptr: u64,
-        bytes: usize,
-        writes: bool,
-        name: &'static str,
-    ) -> Conflicts {
+    fn check_host(&mut self, device: u32, touched: &Touched, name: &'static str) -> Conflicts {
         let mut found = Conflicts::new();
         let before = Before { stream: None, host: &self.host };
-        if let Some((start, block)) = self.blocks.find(ptr) {
-            let range = ptr..ptr.saturating_add(bytes as u64).min(start + block.bytes);
-            let rows = Rows::one(range.clone());
+        let (rows, writes) = (Rows::of(touched), touched.writes);
+        if let Some((start, block)) = self.blocks.find(touched.start) {
+            let extent = rows.extent();
+            let range = extent.start..extent.end.min(start + block.bytes);
             block.shadow.check(&rows, &range, writes, &before, |first, bytes| {
                 let memory = block.memory(start);
                 let own = range.start - start..range.end - start;

@@ -24,7 +24,7 @@ use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
     DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
-    StreamHandle,
+    StreamHandle, Touched,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -87,13 +87,14 @@ impl Driver for SimDriver {
     }
 
     fn tell(&self, fact: Fact) {
-        let (ptr, bytes, writes) = match fact {
+        let (ptr, rows, writes) = match fact {
             Fact::DeviceMemory { .. } | Fact::Stream { .. } => return,
             // Another owner may do whatever it likes.
-            Fact::HostMemory { ptr, bytes, .. } => (ptr, bytes, true),
-            Fact::HostAccess { ptr, bytes, writes } => (ptr, bytes, writes),
+            Fact::HostMemory { ptr, bytes, .. } => (ptr, (bytes, 1, bytes), true),
+            Fact::HostAccess { ptr, row, rows, pitch, writes } => (ptr, (row, rows, pitch), writes),
         };
-        self.user.machine.host_has(ptr.as_ptr().addr(), bytes, writes);
+        let touched = Touched::in_rows(ptr.as_ptr().addr() as u64, rows, writes);
+        self.user.machine.host_has(&touched);
     }
 
     /// A priority that there is not is taken for the next one that there is, as CUDA does.

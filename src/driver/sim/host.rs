@@ -9,6 +9,7 @@ use super::queue::Item;
 use super::state::State;
 use super::violation::Violation;
 use super::work::Work;
+use crate::driver::Touched;
 use crate::driver::rows::Rows;
 
 /// Page-locked memory that an operation copies.
@@ -67,9 +68,8 @@ impl State {
 impl Machine {
     /// The host reads or writes page-locked memory from here on: when this returns, no copy that
     /// conflicts touches it any more. Waits for such a copy that is being run, which waits for nothing.
-    pub(super) fn host_has(&self, start: usize, bytes: usize, writes: bool) {
-        let addresses = start as u64..start.saturating_add(bytes) as u64;
-        let host = HostSpan { rows: Rows::one(addresses), writes };
+    pub(super) fn host_has(&self, touched: &Touched) {
+        let host = HostSpan { rows: Rows::of(touched), writes: touched.writes };
         let mut state = self.lock();
         // What runs while a twin asks is that twin, which is no copy.
         if let Some(copy) = state.host_has(&host) {
@@ -107,7 +107,7 @@ mod tests {
         let machine = Machine::new(1, &SimOptions::new());
         let block = Pinned::new(4).unwrap();
         let named = block.range(0, 4).unwrap();
-        let start = named.addresses().start;
+        let start = named.addresses().start as u64;
         let mut state = machine.lock();
         state.pinned.insert(block);
         (state.running, state.running_span) = (Some(7), Some(span(named.addresses(), true)));
@@ -115,10 +115,10 @@ mod tests {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                machine.host_has(start, 4, false);
+                machine.host_has(&Touched::new(start, 4, false));
                 assert!(over.load(SeqCst), "the copy still ran");
             });
-            machine.host_has(start + 4, 4, true); // not what is copied
+            machine.host_has(&Touched::new(start + 4, 4, true)); // not what is copied
             machine.wait_for_others(1);
             let mut state = machine.lock();
             over.store(true, SeqCst);

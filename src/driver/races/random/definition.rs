@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::steps::PINNED;
-use crate::driver::step::Step;
+use crate::driver::step::{Step, Touched};
 
 /// Whose a byte is.
 #[derive(Clone, Copy, PartialEq)]
@@ -49,6 +49,11 @@ fn join(into: &mut Vec<usize>, from: &[usize]) {
     into.dedup();
 }
 
+fn bytes_of(touched: &Touched) -> impl Iterator<Item = u64> {
+    let Touched { start, row, pitch, .. } = *touched;
+    touched.range().filter(move |at| (at - start) % (pitch as u64) < row as u64)
+}
+
 impl Definition {
     /// Whether the step races with an earlier one.
     pub(super) fn races(&mut self, step: &Step) -> bool {
@@ -71,9 +76,8 @@ impl Definition {
             }
             Step::Work { stream, touched, .. } => {
                 let bytes = touched.iter().flat_map(|t| {
-                    let in_row = |at: &u64| (at - t.start) % (t.pitch as u64) < t.row as u64;
                     let pitch = (t.row < t.bytes).then_some(t.pitch as u64);
-                    t.range().filter(in_row).map(move |at| (at, t.writes, pitch))
+                    bytes_of(t).map(move |at| (at, t.writes, pitch))
                 });
                 return self.operation(*stream, bytes);
             }
@@ -102,8 +106,9 @@ impl Definition {
                 return races;
             }
             Step::Owned { ptr, bytes, .. } => return self.by_host(*ptr..ptr + *bytes as u64, true),
-            Step::HostAccess { ptr, bytes, writes } => {
-                return self.by_host(*ptr..ptr + *bytes as u64, *writes);
+            &Step::HostAccess { ptr: start, bytes, writes, row, pitch } => {
+                let touched = Touched { start, bytes, writes, row, pitch };
+                return self.by_host(bytes_of(&touched), writes);
             }
             _ => {}
         }
@@ -146,10 +151,11 @@ impl Definition {
         races
     }
 
-    fn by_host(&self, range: Range<u64>, writes: bool) -> bool {
+    fn by_host(&self, bytes: impl Iterator<Item = u64>, writes: bool) -> bool {
+        let bytes: Vec<u64> = bytes.collect();
         self.accesses.iter().any(|other| {
             let life = self.bytes.get(&other.byte).map(|life| life.number);
-            let same = range.contains(&other.byte) && life == Some(other.life);
+            let same = bytes.contains(&other.byte) && life == Some(other.life);
             same && (other.writes || writes) && self.host.binary_search(&other.at).is_err()
         })
     }

@@ -143,12 +143,8 @@ impl World {
     fn of_rows(&self, random: &mut Random) -> Option<SmallVec<[Touched; 4]>> {
         let (row, rows) = (1 + random.below(3), 2 + random.below(3));
         let mut side = |writes| {
-            let (whole, pitch) = (self.whole(random)?, row + 1 + random.below(4));
-            let extent = (rows - 1) * pitch + row;
-            let room = (whole.end - whole.start).checked_sub(extent)?;
-            let start = whole.start + random.below(room + 1);
-            let rows = (row as usize, rows as usize, pitch as usize);
-            self.stays(&(start..start + extent)).then(|| Touched::in_rows(start, rows, writes))
+            let whole = self.whole(random)?;
+            Some(Touched { writes, ..self.rows_of(&whole, (row, rows), random)? })
         };
         let both = [side(false)?, side(true)?];
         Some(match random.below(8) {
@@ -156,6 +152,21 @@ impl World {
             4..7 => SmallVec::from_slice(&both[..1]),
             _ => SmallVec::from_slice(&both[1..]),
         })
+    }
+
+    /// So many bytes in so many rows, somewhere in there, at some pitch.
+    fn rows_of(
+        &self,
+        whole: &Range<u64>,
+        (row, rows): (u64, u64),
+        random: &mut Random,
+    ) -> Option<Touched> {
+        let pitch = row + 1 + random.below(4);
+        let extent = (rows - 1) * pitch + row;
+        let room = (whole.end - whole.start).checked_sub(extent)?;
+        let start = whole.start + random.below(room + 1);
+        let shape = (row as usize, rows as usize, pitch as usize);
+        self.stays(&(start..start + extent)).then(|| Touched::in_rows(start, shape, false))
     }
 
     /// One that could come next, if the dice say so.
@@ -219,8 +230,15 @@ impl World {
                 Step::Owned { ptr: PINNED.start, bytes, made_at: Location::caller() }
             }
             39 if self.pinned && self.stays(&PINNED) => {
-                let bytes = 1 + random.below(PINNED.end - PINNED.start) as usize;
-                Step::HostAccess { ptr: PINNED.start, bytes, writes: random.one_in(2) }
+                let writes = random.one_in(2);
+                let touched = match self.rows_of(&PINNED, (1 + random.below(3), 3), random) {
+                    Some(rows) if random.one_in(2) => Touched { writes, ..rows },
+                    _ => {
+                        let bytes = 1 + random.below(PINNED.end - PINNED.start);
+                        Touched::new(PINNED.start, bytes as usize, writes)
+                    }
+                };
+                touched.by_host()
             }
             _ => return None,
         })

@@ -89,7 +89,7 @@ impl Told {
     }
 
     fn host(&mut self, writes: bool) -> &mut Self {
-        self.step(Step::HostAccess { ptr: PINNED, bytes: BYTES, writes })
+        self.step(Touched::new(PINNED, BYTES, writes).by_host())
     }
 
     /// Names of the operations that race, two by two, in the order found.

@@ -67,6 +67,18 @@ fn a_read_of_rows_meets_a_write_of_rows_at_another_pitch_where_they_have_a_byte_
 }
 
 #[test]
+fn the_host_may_use_the_columns_that_no_operation_under_way_touches() {
+    let column = |first, writes| Touched::in_rows(PINNED + first, (4, 4, 16), writes);
+    let mut t = Told::new();
+    t.work(1, "copy", &[column(0, true)]).step(column(4, true).by_host());
+    t.step(column(12, true).by_host());
+    assert_eq!(t.races(), NONE);
+    t.step(column(13, false).by_host());
+    assert_eq!(t.races(), [("copy", "read by the host")]);
+    assert_eq!(t.0.races()[0].range, 16..17);
+}
+
+#[test]
 fn what_the_host_has_seen_of_columns_is_let_go_of_and_what_it_has_not_is_kept() {
     let mut t = Told::forgetful();
     t.work(1, "even", &column(0, false)).work(2, "odd", &column(4, false));

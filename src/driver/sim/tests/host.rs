@@ -20,7 +20,7 @@ fn filled() -> (Bench, StreamHandle, DevicePtr, NonNull<u8>) {
 }
 
 fn access(b: &Bench, ptr: NonNull<u8>, bytes: usize, writes: bool) {
-    b.driver.tell(Fact::HostAccess { ptr, bytes, writes });
+    b.driver.tell(Fact::HostAccess { ptr, row: bytes, rows: 1, pitch: 0, writes });
 }
 
 /// The names and bytes of copies that were left behind.

@@ -88,20 +88,23 @@ fn the_host_has_what_is_between_the_rows_of_a_copy_without_disturbing_it() {
     let pinned = b.driver.host_alloc(BYTES).unwrap();
     b.down(pinned, y, BYTES, &s);
     b.try_copy_rows(&column(host(pinned), device(x, 0)), &s).unwrap();
-    let has = |offset: usize, bytes| {
+    // So many rows, 16 bytes apart as the copy's are.
+    let has = |offset: usize, row, rows| {
         let ptr = pinned.map_addr(|at| at.saturating_add(offset));
-        b.driver.tell(Fact::HostAccess { ptr, bytes, writes: true });
+        b.driver.tell(Fact::HostAccess { ptr, row, rows, pitch: 16, writes: true });
     };
     assert_eq!(b.sim.run_all(), 4);
     b.try_copy_rows(&column(host(pinned), device(x, 0)), &s).unwrap();
-    has(4, 12);
-    has(20, 1);
+    has(4, 12, 1);
+    has(20, 1, 1);
+    has(4, 12, 4);
+    has(12, 4, 3);
     b.sim.run_all();
     assert_eq!(b.sim.violations(), []);
     assert_eq!(bytes_at(pinned, BYTES), row([1, 9, 9, 9]));
 
     b.try_copy_rows(&column(host(pinned), device(y, 0)), &s).unwrap();
-    has(18, 4);
+    has(15, 2, 3);
     b.sim.run_all();
     let [Violation::HostAccessInFlight { name: "copy_rows", bytes: 16, .. }] =
         b.sim.violations()[..]
