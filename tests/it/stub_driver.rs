@@ -111,6 +111,21 @@ impl Stub {
                 "cuStreamCreateWithPriority" | "cuEventCreate" => {
                     ("", "if STACK.last() != Some(&0x10) { return 201; }".into())
                 }
+                // Made at once; a device address is one of this process.
+                "cuMemcpy2DAsync_v2" => (
+                    "c: *const [usize; 16], _s: usize",
+                    "let word = |i: usize| *c.cast::<usize>().add(i);
+                    let side = |first: usize| match *c.cast::<usize>().add(first).cast::<u32>() {
+                        1 => (word(first + 1), word(first + 4)),
+                        _ => (word(first + 2), word(first + 4)),
+                    };
+                    let ((src, pitch), (dst, to_pitch)) = (side(2), side(9));
+                    for i in 0..word(15) {
+                        let from = (src + i * pitch) as *const u8;
+                        std::ptr::copy(from, (dst + i * to_pitch) as *mut u8, word(14));
+                    }"
+                    .into(),
+                ),
                 // 0x1 and 0x2 are streams of the context that is current.
                 "cuEventRecord" => (
                     "_e: usize, s: usize",

@@ -6,14 +6,14 @@
 
 use std::ffi::c_void;
 use std::process::Command;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::thread;
 
 use self::stub::Stub;
 use super::api::Api;
 use super::module::text;
 use super::{Unavailable, device_count, info, open, visible};
-use crate::driver::{DefaultStream, StreamHandle};
+use crate::driver::{CopyMemory, CopyRows, CopySide, DefaultStream, DevicePtr, StreamHandle};
 
 #[path = "../../../tests/it/stub_driver.rs"]
 mod stub;
@@ -168,6 +168,40 @@ fn stub_child_default_streams() {
         );
     }
     println!("{OUTCOME}{said}");
+}
+
+#[test]
+fn a_copy_of_rows_is_handed_over_as_it_was_asked_for() {
+    let moved = "[0, 0, 5, 6, 0, 0, 8, 9, 0, 0, 11, 12]";
+    let expected = format!("up {moved}, within {moved}, down {moved}");
+    expect_of(Stub::new(12_000), "stub_child_rows", &expected);
+}
+
+#[test]
+#[ignore = "the child process of another test"]
+#[allow(unsafe_code)]
+fn stub_child_rows() {
+    let device = open(0).unwrap();
+    let stream = device.stream_create(0).unwrap();
+    let said = ["up", "within", "down"].map(|way| {
+        let mut from: [u8; 12] = std::array::from_fn(|i| i as u8 + 1);
+        let mut to = [0_u8; 12];
+        // For the stub device memory is memory of this process.
+        let side = |bytes: &mut [u8], is_host, pitch| {
+            let ptr = NonNull::new(bytes.as_mut_ptr()).unwrap();
+            let memory = match is_host {
+                true => CopyMemory::Host(ptr),
+                false => CopyMemory::Device(DevicePtr(ptr.as_ptr().expose_provenance() as u64)),
+            };
+            CopySide { memory, pitch }
+        };
+        let src = side(&mut from[4..], way == "up", 3);
+        let dst = side(&mut to[2..], way == "down", 4);
+        // SAFETY: the rows are inside the arrays; the stub copies them during the call.
+        unsafe { device.copy_rows(&CopyRows { dst, src, row: 2, rows: 3 }, &stream) }.unwrap();
+        format!("{way} {to:?}")
+    });
+    println!("{OUTCOME}{}", said.join(", "));
 }
 
 /// The stub's devices have no context to give: opening one fails.
