@@ -36,8 +36,8 @@ impl Allocation {
             // (seen on an H200), and others are refused meanwhile.
             return Err(announced(core, out_of_memory(core, bytes)));
         }
-        let home = core.current_lane();
-        let enqueue = home.enqueue_uncounted(ALLOCATE)?;
+        let lane = core.current_lane();
+        let enqueue = lane.enqueue_uncounted(ALLOCATE)?;
         let ticket = enqueue.ticket();
         let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
         let ptr = match allocated {
@@ -56,6 +56,7 @@ impl Allocation {
         enqueue.driver().tell(Fact::DeviceMemory { ptr, made_at: Location::caller() });
         enqueue.finish(Recording::Lazy, Held::No);
         let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
+        let home = core.for_frees(&lane).clone();
         Ok(Allocation { core: core.clone(), home, ptr, tracked })
     }
 
@@ -110,6 +111,7 @@ impl Allocation {
                 _ => self.core.streams().reclaim(),
             }
         };
+        let lane = self.core.for_frees(lane);
         let (mut enqueue, waits) = loop {
             let enqueue = lane.enqueue_uncounted(FREE)?;
             match enqueue.waits(&users, lanes) {

@@ -1,12 +1,11 @@
 //! What is current on this thread: scopes, and who is calling.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::DeviceCore;
 use super::stream::Stream;
-use crate::reactor::Lane;
+use crate::reactor::{Lane, thread_number};
 
 /// One entry of a thread's scope stack: on `stream`'s device, work goes to `stream`.
 #[derive(Clone, Debug)]
@@ -22,10 +21,6 @@ pub(super) const A_THREAD: u64 = 1 << 47;
 thread_local! {
     /// Innermost last. A future's frames are here only while it is being polled.
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
-    static THREAD: u64 = {
-        static THREADS: AtomicU64 = AtomicU64::new(0);
-        A_THREAD | THREADS.fetch_add(1, Relaxed)
-    };
 }
 
 /// Tells the number of the task being polled on this thread.
@@ -39,7 +34,7 @@ pub(crate) fn install_task_id(hook: fn() -> Option<u64>) {
 /// The calling task's number, or the thread's outside of any: 48 bits, never 0.
 pub(super) fn caller() -> u64 {
     let task = TASK_ID.get().and_then(|hook| hook());
-    task.map_or_else(|| THREAD.with(|t| *t), |id| (id & (A_THREAD - 1)).max(1))
+    task.map_or_else(|| A_THREAD | thread_number(), |id| (id & (A_THREAD - 1)).max(1))
 }
 
 /// `None` while the thread is ending: then nothing is scoped.

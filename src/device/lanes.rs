@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::driver::{DriverResult, Fact};
+use crate::error::{Error, Result};
 use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
 
 /// How many lanes a device can have: their indices are below that.
@@ -24,12 +25,22 @@ impl Lanes {
         Lanes { device, reactor, queue_limit, slots, taken: AtomicUsize::new(0) }
     }
 
-    /// Makes one more. The device's own settings bound how many are asked for.
+    /// Adopts a default stream. One thread at a time calls it.
+    pub(super) fn adopt(&self, role: StreamRole) -> Result<Arc<Lane>> {
+        if self.taken.load(Relaxed) == MOST {
+            return Err(Error::TooManyStreams { limit: MOST });
+        }
+        let refused = |cause| self.reactor.refused("adopting a default stream", cause);
+        self.open(role, self.priorities().0).map_err(refused)
+    }
+
+    /// Makes one more. One thread at a time calls it, and the device's own settings bound how often.
     pub(super) fn open(&self, role: StreamRole, priority: i32) -> DriverResult<Arc<Lane>> {
-        let index = self.taken.fetch_add(1, Relaxed) % MOST;
+        let index = self.taken.load(Relaxed);
         let id = LaneId::new(self.device, index as u16);
         let options = LaneOptions { id, role, priority, queue_limit: self.queue_limit };
         let lane = Lane::open(&self.reactor, options)?;
+        self.taken.store(index + 1, Relaxed);
         let (stream, number) = (lane.stream().id(), index as u32);
         self.reactor.driver().tell(Fact::Stream { stream, number, name: None });
         Ok(self.slots[index].get_or_init(|| lane).clone())

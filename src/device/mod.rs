@@ -2,6 +2,7 @@
 
 mod close;
 mod current;
+mod default_streams;
 mod event;
 mod functions;
 mod lanes;
@@ -24,6 +25,7 @@ pub(crate) use pinned::PinnedBlock;
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 pub use synchronize::Synchronize;
 
+use self::default_streams::DefaultStreams;
 use self::lanes::Lanes;
 use self::pinned::PinnedPool;
 use self::stream_pool::StreamPool;
@@ -73,6 +75,7 @@ pub(crate) struct DeviceCore {
     lanes: Lanes,
     streams: StreamPool,
     tasks: TaskStreams,
+    default_streams: Arc<DefaultStreams>,
     pinned: PinnedPool,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
@@ -109,6 +112,7 @@ impl Device {
             lanes,
             streams,
             tasks,
+            default_streams: Arc::default(),
             pinned: PinnedPool::default(),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
@@ -241,6 +245,12 @@ impl DeviceCore {
     /// The lane of that name, if it is one of this device.
     pub(crate) fn lane(&self, id: LaneId) -> Option<&Arc<Lane>> {
         self.lanes.get(id)
+    }
+
+    /// Where memory is freed that was used on that lane: there, unless it is a thread's. Memory is
+    /// dropped on any.
+    pub(crate) fn for_frees<'a>(&'a self, lane: &'a Arc<Lane>) -> &'a Arc<Lane> {
+        if lane.is_of_a_thread() { self.streams.reclaim() } else { lane }
     }
 
     /// The lane that an operation enqueued here and now goes to: the innermost scope's, else the

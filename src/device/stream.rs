@@ -174,11 +174,14 @@ impl Stream {
         Ready { stream: self.clone(), room: None }
     }
 
-    /// Records an event after everything enqueued on this stream so far (`cuEventRecord`).
+    /// Records an event after everything enqueued on this stream so far (`cuEventRecord`), unless
+    /// there is one. On a [default stream](Device::legacy_default_stream), where others enqueue too,
+    /// one is recorded each time, and takes a place in the queue.
     ///
     /// # Errors
     ///
-    /// The driver refused, or the device is lost.
+    /// The driver refused, or the device is lost; of default streams also
+    /// [`QueueFull`](crate::Error::QueueFull) and [`WrongThread`](crate::Error::WrongThread).
     pub fn record(&self) -> Result<Event> {
         Event::record(self.lane(), false)
     }

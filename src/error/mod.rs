@@ -298,6 +298,29 @@ pub enum Error {
         on: u32,
     },
 
+    /// The default stream of a thread was used on another thread: a scope of it moved there.
+    #[error(
+        "stream {stream} is the default stream of another thread, and no call can be made on it from \
+         this one: use it on its thread alone, or a stream of `device.stream()`"
+    )]
+    #[non_exhaustive]
+    WrongThread {
+        /// The stream's number in its device, as [`Stream::number`](crate::Stream::number).
+        stream: usize,
+    },
+
+    /// A device has as many streams of this process as it may: those it was opened with and the
+    /// default streams of threads that live, or whose work is not done, or that someone still has.
+    #[error(
+        "the device has {limit} streams, as many as it may: let threads end that asked for their default \
+         stream, drop what belongs to it, and share streams instead"
+    )]
+    #[non_exhaustive]
+    TooManyStreams {
+        /// How many it may have.
+        limit: usize,
+    },
+
     /// The device has not enough memory.
     #[error(
         "out of device memory: {requested} bytes asked for, {} free of {total}; {}",

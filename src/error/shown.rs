@@ -30,6 +30,8 @@ impl Error {
             Error::PartsMissing { .. } => "PartsMissing",
             Error::FillTooWide { .. } => "FillTooWide",
             Error::WrongDevice { .. } => "WrongDevice",
+            Error::WrongThread { .. } => "WrongThread",
+            Error::TooManyStreams { .. } => "TooManyStreams",
             Error::OutOfMemory { .. } => "OutOfMemory",
             Error::OutOfPinnedMemory { .. } => "OutOfPinnedMemory",
             Error::TooLarge { .. } => "TooLarge",

@@ -10,12 +10,13 @@ use super::backoff::{Estimate, next_look};
 use super::event_pool::EventRef;
 use super::frontier::Frontier;
 use super::in_flight::Progress;
+use super::of_thread::Owner;
 use super::refusals::Refusals;
 use super::submit::Submit;
 use super::thread::Reactor;
 use super::waiters::{WaiterKey, Waiters, Wakers, discard};
 use super::{Completion, Ticket};
-use crate::driver::{Driver, DriverResult, StreamHandle};
+use crate::driver::{DefaultStream, Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::Mutex;
 
@@ -52,6 +53,17 @@ pub enum StreamRole {
     Leased,
     /// The library's own, for freeing memory that several streams used.
     Reclaim,
+    /// CUDA's legacy default stream, adopted.
+    LegacyDefault,
+    /// CUDA's default stream of one thread, adopted.
+    PerThreadDefault,
+}
+
+impl StreamRole {
+    /// Whether others enqueue there too, and it is not the library's to destroy.
+    pub(super) fn is_adopted(self) -> bool {
+        matches!(self, StreamRole::LegacyDefault | StreamRole::PerThreadDefault)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +79,8 @@ pub(crate) struct LaneOptions {
 pub(crate) struct Lane {
     pub(super) options: LaneOptions,
     stream: StreamHandle,
+    /// Who may make calls that name the stream.
+    pub(super) owner: Owner,
     /// The last ticket given out. Grows under `submit` only.
     pub(super) submitted: AtomicU64,
     pub(super) progress: Arc<Progress>,
@@ -100,12 +114,25 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Makes the stream (`cuStreamCreateWithPriority`) and its lane.
+    /// Makes the stream (`cuStreamCreateWithPriority`) and its lane. A default stream is there
+    /// without; that of a thread is the calling one's.
     pub(crate) fn open(reactor: &Arc<Reactor>, options: LaneOptions) -> DriverResult<Arc<Lane>> {
-        let stream = reactor.driver().stream_create(options.priority)?;
+        let driver = reactor.driver();
+        let (stream, owner) = match options.role {
+            StreamRole::Task | StreamRole::Leased | StreamRole::Reclaim => {
+                (driver.stream_create(options.priority)?, Owner::anyone())
+            }
+            StreamRole::LegacyDefault => {
+                (driver.default_stream(DefaultStream::Legacy)?, Owner::anyone())
+            }
+            StreamRole::PerThreadDefault => {
+                (driver.default_stream(DefaultStream::PerThread)?, Owner::this_thread())
+            }
+        };
         let lane = Arc::new(Lane {
             options,
             stream,
+            owner,
             submitted: AtomicU64::new(0),
             progress: Arc::new(Progress::new()),
             uncounted: AtomicU64::new(0),
@@ -223,7 +250,7 @@ impl Lane {
     /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
     /// the lane is being enqueued on, whoever does so records it.
     pub(crate) fn request_record(&self, seq: u64) {
-        if self.recorded.load(Acquire) >= seq || self.reactor.is_lost() {
+        if self.recorded.load(Acquire) >= seq || self.reactor.is_lost() || !self.is_usable_here() {
             return;
         }
         let mut submit = self.submit.try_lock();
@@ -253,9 +280,11 @@ impl Lane {
         let recorded = if self.recorded.load(Acquire) >= seq {
             Ok(())
         } else {
-            self.record_locked(&mut submit)
+            self.check_thread().and_then(|()| {
+                let refused = |error| self.reactor.refused("recording an event", error);
+                self.record_locked(&mut submit).map_err(refused)
+            })
         };
-        let recorded = recorded.map_err(|error| self.reactor.refused("recording an event", error));
         drop(submit);
         self.unlocked();
         recorded
@@ -264,7 +293,7 @@ impl Lane {
     /// Called after every unlocking of `submit`: does what others left to the holder.
     pub(super) fn unlocked(&self) {
         fence(SeqCst);
-        while self.record_wanted.load(Relaxed) {
+        while self.record_wanted.load(Relaxed) && self.is_usable_here() {
             // Taken again: then its holder comes here.
             let Some(mut submit) = self.submit.try_lock() else { break };
             if let Err(error) = self.record_locked(&mut submit) {
@@ -378,8 +407,8 @@ impl fmt::Debug for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let stream = std::mem::take(&mut self.stream);
-        if self.reactor.is_lost() {
-            return; // it takes nothing back
+        if self.role().is_adopted() || self.reactor.is_lost() {
+            return; // not ours, or it takes nothing back
         }
         if let Err(cause) = self.driver().stream_destroy(stream) {
             let error = self.reactor.refused("destroying a stream", cause);

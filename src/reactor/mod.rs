@@ -15,6 +15,7 @@ mod hook;
 mod in_flight;
 mod lane;
 mod local;
+mod of_thread;
 mod probe;
 mod refusals;
 mod submit;
@@ -32,6 +33,7 @@ pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
+pub(crate) use of_thread::thread_number;
 pub(crate) use submit::{Enqueue, Held, OpKey, Recording, Waits};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
 

@@ -160,17 +160,18 @@ impl Lane {
     }
 
     /// An event after everything enqueued so far, and the last ticket before it. `None`: all that
-    /// is known to be finished. Timed events are recorded each time, others if there is none yet.
+    /// is known to be finished. Timed events are recorded each time, and so are all where others
+    /// enqueue too; the rest if there is none yet.
     pub(crate) fn record_event(
         self: &Arc<Self>,
         timed: bool,
     ) -> Result<(u64, Option<EventRef>), Error> {
         const RECORD: OpKey = OpKey::of(&Operation::control("recording an event"));
-        if timed {
+        if timed || self.role().is_adopted() {
             let mut enqueue = self.enqueue(RECORD, 1)?;
             let seq = enqueue.take_ticket().seq;
             enqueue.submit.record_before_next = false;
-            let event = self.record_event_locked(&mut enqueue.submit, true);
+            let event = self.record_event_locked(&mut enqueue.submit, timed);
             return match event {
                 Ok(event) => Ok((seq, Some(event))),
                 Err(error) => {
@@ -217,6 +218,7 @@ impl Lane {
     /// The right to enqueue, and how many calls take a place in the queue already.
     fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<(Enqueue<'_>, u64), Error> {
         self.reactor.check()?;
+        self.check_thread()?;
         let submit = self.submit.lock();
         let submitted = self.submitted.load(Relaxed);
         let (seq, lane) = (submitted + calls, AfterUnlock(self));
@@ -361,6 +363,18 @@ impl<'l> Enqueue<'l> {
             lane.tail_held.store(self.seq, Release);
         }
         self.seq
+    }
+
+    /// On a lane that is one thread's, records after the operation: others cannot.
+    pub(super) fn record_for_others(&mut self) {
+        let lane = self.lane.0;
+        if lane.is_of_a_thread()
+            && !lane.reactor.is_lost()
+            && let Err(error) = lane.record_locked(&mut self.submit)
+        {
+            self.submit.record_before_next = true;
+            lane.note_refusal(&lane.records, error);
+        }
     }
 
     fn record_if_due(&mut self, submitted: u64) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -249,6 +249,28 @@ pub(crate) fn step_at_random(sim: &Simulator, random: &mut Random) -> bool {
         return false;
     }
     sim.run(runnable[random.below(runnable.len())].id).is_some()
+}
+
+/// Runs `f` while another thread runs what could run, one operation at a time, chosen at random.
+pub(crate) fn while_stepped_at_random<T>(device: &Device, f: impl FnOnce() -> T) -> T {
+    /// Also where a test panics: the thread that steps is waited for.
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(1);
+            while !ended.load(SeqCst) {
+                step_at_random(sim(device), &mut random);
+            }
+        });
+        let _ended = SetOnDrop(&ended);
+        f()
+    })
 }
 
 /// What a test in a process of its own prints when it has come to its end.

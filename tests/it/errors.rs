@@ -301,6 +301,23 @@ fn all() -> Result<Vec<Told>> {
     let mut x = buffer(&device);
     put("a kernel that faults", "kernel `fail` on stream", wait(fail(&mut x)?));
 
+    let device = eager();
+    let theirs = || std::thread::scope(|s| s.spawn(|| device.per_thread_default_stream()).join());
+    let stream = theirs().expect("no panic")?;
+    put(
+        "a launch on another thread's default stream",
+        "is the default stream of another thread",
+        stream.in_scope(|| increment(&mut device.zeros(64)?).map(drop)),
+    );
+    let mut held = Vec::new();
+    let refused = loop {
+        match theirs().expect("no panic") {
+            Ok(stream) => held.push(stream),
+            refused => break refused,
+        }
+    };
+    put("default streams of too many threads", "the device has 1024 streams", refused.map(drop));
+
     let (sender, told) = std::sync::mpsc::channel();
     let device = simulated_with(SimOptions::new(), |builder| {
         builder.on_error(move |error| drop(sender.send(error.clone())))

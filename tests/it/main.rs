@@ -5,6 +5,7 @@ mod block_on;
 mod common;
 mod cost;
 mod cost_model;
+mod default_streams;
 mod documents;
 mod dropped;
 mod early;

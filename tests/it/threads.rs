@@ -1,13 +1,12 @@
 //! Threads and tasks that share buffers, streams and devices compute what one thread would.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 
 use headwater::{Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
     Random, any_device, device_buffer, eager, elements, own_device_with, pinned_buffer, run_to_end,
-    sim, simulated_with, step_at_random, stepped, until, wait,
+    sim, simulated_with, stepped, until, wait, while_stepped_at_random,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -91,29 +90,10 @@ fn threads_that_share_buffers_get_the_bytes_of_their_order() -> Result<()> {
 #[test]
 fn threads_that_share_buffers_do_so_whatever_the_device_runs_first() -> Result<()> {
     let device = stepped();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut random = Random::new(1);
-            while !ended.load(SeqCst) {
-                step_at_random(sim(&device), &mut random);
-            }
-        });
-        let _ended = SetOnDrop(&ended);
-        threads_share_buffers(&device, 10)
-    })?;
+    while_stepped_at_random(&device, || threads_share_buffers(&device, 10))?;
     run_to_end(&device);
     assert_eq!(sim(&device).live_device_bytes(), 0);
     Ok(())
-}
-
-/// Also where a test panics: the thread that steps is waited for.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
 }
 
 #[test]
