@@ -57,7 +57,7 @@
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
 //! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
-//!   [`Stream::set_current`]; [`Event`]s for orders that no buffer shows.
+//!   [`Stream::set_current`]; CUDA's own [default ones](Device::legacy_default_stream); [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
 //! - [`testing`]: how to test a program without a GPU, under every order of things. [`sim`]: the
 //!   simulated device itself.
@@ -68,8 +68,8 @@
 //! # Which stream
 //!
 //! The innermost scope's on that device; else the one the task has set; else the task's own; else
-//! the thread's. (A device has 32 streams for tasks and threads: more of them than that share some,
-//! and what is on a shared stream runs in order.) So two spawned tasks overlap on the device unless
+//! the thread's. (A task is one of tokio's. A device has 32 streams for tasks and threads: more of
+//! them than that share some, and what is on a shared stream runs in order.) So two spawned tasks overlap on the device unless
 //! what they touch conflicts, and the branches of a `join!`, being one task, do not unless each is
 //! in a [`Device::scope`].
 //!

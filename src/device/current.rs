@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use super::DeviceCore;
 use super::stream::Stream;
 use crate::reactor::{Lane, thread_number};
@@ -14,6 +16,9 @@ pub(crate) struct Frame {
     /// Made by `spawn` for the task as a whole: `set_stream` replaces its stream.
     pub(crate) task: bool,
 }
+
+/// Mostly one.
+pub(crate) type Frames = SmallVec<[Frame; 1]>;
 
 /// Set in the numbers of threads, which are beside the tasks': those stay far below.
 pub(super) const A_THREAD: u64 = 1 << 47;
@@ -61,6 +66,22 @@ pub(crate) fn current_frame() -> Option<Frame> {
     with_frames(|frames| frames.last().cloned())?
 }
 
+/// The innermost scope of each device that has one, the innermost of all last.
+pub(crate) fn current_frames() -> Frames {
+    let innermost_of_each = |frames: &mut Vec<Frame>| {
+        let mut of_each = Frames::new();
+        for frame in frames.iter().rev() {
+            let device = frame.stream.device_number();
+            if of_each.iter().all(|inner| inner.stream.device_number() != device) {
+                of_each.push(frame.clone());
+            }
+        }
+        of_each.reverse();
+        of_each
+    };
+    with_frames(innermost_of_each).unwrap_or_default()
+}
+
 /// Has the calling task use `stream` wherever no scope says otherwise.
 pub(super) fn set_stream(core: &DeviceCore, stream: &Stream) {
     // What it replaces is dropped after the borrow.
@@ -74,24 +95,25 @@ pub(super) fn set_stream(core: &DeviceCore, stream: &Stream) {
     }
 }
 
-/// A frame on the stack until this is dropped, also by a panic.
+/// Frames on the stack until this is dropped, also by a panic.
 pub(crate) struct FrameGuard {
     /// Frames below this one.
     below: usize,
 }
 
 impl FrameGuard {
-    pub(crate) fn enter(frame: Frame) -> Self {
+    pub(crate) fn enter(entered: impl IntoIterator<Item = Frame>) -> Self {
         let below = with_frames(|frames| {
-            frames.push(frame);
-            frames.len() - 1
+            let below = frames.len();
+            frames.extend(entered);
+            below
         });
         FrameGuard { below: below.unwrap_or(usize::MAX) }
     }
 
-    /// The frame as it is now: `set_stream` may have changed it.
-    pub(crate) fn frame(&self) -> Option<Frame> {
-        with_frames(|frames| frames.get(self.below).cloned())?
+    /// The frames as they are now: `set_stream` may have changed them.
+    pub(crate) fn frames(&self) -> Option<Frames> {
+        with_frames(|frames| Some(Frames::from(frames.get(self.below..)?)))?
     }
 }
 

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use current::{Frame, FrameGuard, current_frame, install_task_id};
+pub(crate) use current::{
+    Frame, FrameGuard, Frames, current_frame, current_frames, install_task_id,
+};
 pub use event::{Elapsed, Event};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;

@@ -5,15 +5,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 
 use crate::device::{Device, Frame, FrameGuard, Stream};
 
 impl Device {
-    /// Runs `future` with a stream of its own on this device: what it enqueues goes there.
+    /// Runs `future` with a stream of its own on this device: what it enqueues goes there, at every
+    /// poll and whichever thread polls it.
     ///
-    /// This is how work overlaps inside one task. Branches of a `join!` all belong to one task and
-    /// so to one stream, in order, unless each is in a scope of its own:
+    /// This is how work overlaps inside one task. Branches of a `join!`, a `select!` or a
+    /// `FuturesUnordered` all belong to one task and so to one stream: what they enqueue runs in the
+    /// order enqueued, one after the other, unless each is in a scope of its own:
     ///
     /// ```
     /// # use headwater::{Device, Result};
@@ -27,37 +29,64 @@ impl Device {
     /// # Ok::<_, headwater::Error>(()) }).unwrap();
     /// ```
     ///
-    /// The stream is taken now and given back when the scope is dropped. What the branches share is
-    /// ordered by the library as ever.
+    /// Operations of two scopes overlap on the device, except that
+    ///
+    /// - one that conflicts with another (they touch the same bytes, and one of them writes) runs
+    ///   after it, in the order enqueued; readers do not wait for readers;
+    /// - operations that need the same hardware take turns: copies of one direction share an engine,
+    ///   kernels share the multiprocessors, and streams share CUDA's
+    ///   [hardware queues](crate::DeviceInfo::hardware_queues);
+    /// - more scopes at a time than the device has streams for (16 of a priority) share some, and
+    ///   what is on one stream runs in order;
+    /// - an operation that is not enqueued yet overlaps with nothing: a branch that awaits something
+    ///   first lets others go ahead.
+    ///
+    /// In a scope inside of a scope the inner one counts, and after it the outer one again. Scopes of
+    /// several devices do not hide each other: for each device its innermost counts.
+    ///
+    /// The stream is taken now and given back when the scope is dropped; what is on it still runs. On
+    /// a lost device a scope does nothing: the operations in it end with
+    /// [`DeviceLost`](crate::Error::DeviceLost).
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
         self.stream().scope(future)
     }
 }
 
 impl Stream {
-    /// Runs `future` with this as the current stream of its device.
+    /// Runs `future` with this as the current stream of its device, as [`Device::scope`] does with
+    /// one of its own. Two scopes of one stream do not overlap: what they enqueue runs in order.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope { future, stream: self.clone() }
+        Scope { future: Some(future), stream: self.clone() }
     }
 
-    /// Runs `f` with this as the current stream of its device.
+    /// Runs `f` with this as the current stream of its device: what it enqueues goes there. Inside of
+    /// an outer scope this one counts, until `f` returns or panics.
+    ///
+    /// What `f` returns is outside: a future that it makes and does not poll goes where it is polled.
     pub fn in_scope<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _current = FrameGuard::enter(Frame { stream: self.clone(), task: false });
+        let _current = enter(self);
         f()
     }
 }
 
+/// Makes the stream current until the guard is dropped.
+fn enter(stream: &Stream) -> FrameGuard {
+    FrameGuard::enter([Frame { stream: stream.clone(), task: false }])
+}
+
 /// The future of [`Device::scope`] and [`Stream::scope`]: yields what the inner future yields. The
-/// stream is current while the inner future is being polled, and is not after a panic.
+/// stream is current while the inner future is being polled or dropped, wherever that is; not between
+/// two polls, and not after a panic.
 ///
 /// # Cancel safety
 ///
 /// That of the inner future; what it has enqueued runs.
-#[pin_project]
+#[pin_project(PinnedDrop)]
 #[must_use = "the future in it does nothing unless it is awaited"]
 pub struct Scope<F> {
+    /// Taken when this is dropped.
     #[pin]
-    future: F,
+    future: Option<F>,
     stream: Stream,
 }
 
@@ -66,8 +95,18 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _current = FrameGuard::enter(Frame { stream: this.stream.clone(), task: false });
-        this.future.poll(cx)
+        let _current = enter(this.stream);
+        this.future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx))
+    }
+}
+
+#[pinned_drop]
+impl<F> PinnedDrop for Scope<F> {
+    /// What the inner future enqueues when it is dropped goes where its work went.
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _current = enter(this.stream);
+        this.future.set(None);
     }
 }
 

@@ -6,17 +6,25 @@ use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tokio::task::JoinHandle;
 
 use super::run;
-use crate::device::{Frame, FrameGuard, StreamOptions, current_frame};
+use crate::device::{Frame, FrameGuard, Frames, StreamOptions, current_frames};
 
 /// Spawns a task on the tokio runtime of the caller, as `tokio::spawn` does.
 ///
-/// Where the caller is inside a scope, the task gets a stream of its own on the same device with
-/// the same priority, for as long as it lives. Otherwise it gets one at its first operation, as
-/// any task does. Tasks overlap on the device unless what they touch conflicts.
+/// For each device of which the caller is inside a scope, the task gets a stream of its own with the
+/// same priority, for as long as it lives. On other devices it gets one at its first operation, as any
+/// task of tokio's does: `tokio::spawn` differs in passing nothing on. (Tasks of other executors are
+/// not told apart: what they enqueue outside of scopes goes to the stream of the thread that polls
+/// them.)
+///
+/// Two tasks overlap on the device as two [scopes](crate::Device::scope) do, and with the same
+/// exceptions: not where they conflict, not where they need the same hardware, and not where they share
+/// a stream. A device has 32 streams for tasks and threads outside of scopes, dealt out in turn: of 33
+/// tasks at least two share one. That costs overlap, and never changes what a program computes. A task
+/// does not overlap with itself, whatever it joins.
 ///
 /// # Panics
 ///
@@ -28,20 +36,22 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let frame = current_frame().map(|frame| {
-        let options = StreamOptions::new().priority(frame.stream.priority());
-        Frame { stream: frame.stream.device().stream_with(options), task: true }
-    });
-    tokio::spawn(Task { future, frame, noticing: run::Noticing })
+    let own = |Frame { stream, .. }: Frame| {
+        let options = StreamOptions::new().priority(stream.priority());
+        Frame { stream: stream.device().stream_with(options), task: true }
+    };
+    let frames = current_frames().into_iter().map(own).collect();
+    tokio::spawn(Task { future: Some(future), frames, noticing: run::Noticing })
 }
 
-/// A spawned future with the stream that is its own.
-#[pin_project]
+/// A spawned future with the streams that are its own.
+#[pin_project(PinnedDrop)]
 struct Task<F> {
+    /// Taken when this is dropped.
     #[pin]
-    future: F,
-    /// `None`: the device's cache of tasks knows.
-    frame: Option<Frame>,
+    future: Option<F>,
+    /// One at most of each device; of others the device's cache of tasks knows.
+    frames: Frames,
     /// Dropped last.
     noticing: run::Noticing,
 }
@@ -56,20 +66,33 @@ impl<F: Future> Future for Task<F> {
         }
         let this = self.project();
         run::noticing(|| {
-            let Some(frame) = this.frame else { return this.future.poll(cx) };
-            let current = FrameGuard::enter(frame.clone());
-            let polled = this.future.poll(cx);
-            if let Some(changed) = current.frame() {
-                *frame = changed;
+            let Some(future) = this.future.as_pin_mut() else { return Poll::Pending };
+            if this.frames.is_empty() {
+                return future.poll(cx);
+            }
+            let current = FrameGuard::enter(this.frames.iter().cloned());
+            let polled = future.poll(cx);
+            if let Some(changed) = current.frames() {
+                *this.frames = changed;
             }
             polled
         })
     }
 }
 
+#[pinned_drop]
+impl<F> PinnedDrop for Task<F> {
+    /// What the future enqueues when it is dropped goes where its work went.
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _current = FrameGuard::enter(this.frames.iter().cloned());
+        this.future.set(None);
+    }
+}
+
 impl<F> fmt::Debug for Task<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("frame", &self.frame).finish_non_exhaustive()
+        f.debug_struct("Task").field("frames", &self.frames).finish_non_exhaustive()
     }
 }
 

@@ -3,97 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
-use futures::future::join;
-use headwater::sim::{DriverCall, Fault, SimSpan};
+use headwater::sim::{DriverCall, Fault};
 use headwater::{
     Device, DeviceBuffer, DriverError, Priority, Result, Stream, StreamOptions, StreamRole,
 };
 
 use crate::common::{
     device_buffer, eager, elements, own_device, own_device_with, receive, run_to_end, sim, stepped,
-    stepped_and_slow, until, wait, watched,
+    until, wait, watched,
 };
 use crate::kernels::increment;
 
 fn local_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
-}
-
-/// Runs what was enqueued and returns its spans, in the order enqueued.
-fn spans(device: &Device) -> Vec<SimSpan> {
-    let done = sim(device).timeline().len();
-    run_to_end(device);
-    let mut spans = sim(device).timeline().split_off(done);
-    spans.sort_by_key(|span| span.id);
-    spans
-}
-
-fn overlap(spans: &[SimSpan]) -> bool {
-    let [a, b] = spans else { panic!("{spans:?}") };
-    assert_eq!(a.stream == b.stream, a.end <= b.start || b.end <= a.start);
-    a.start < b.end && b.start < a.end
-}
-
-fn two_buffers(device: &Device) -> [DeviceBuffer<u32>; 2] {
-    [device_buffer(device, &[0; 64]), device_buffer(device, &[0; 64])]
-}
-
-async fn branch(mut x: DeviceBuffer<u32>) -> Result<()> {
-    tokio::task::yield_now().await;
-    increment(&mut x)?;
-    Ok(())
-}
-
-#[test]
-fn two_tasks_overlap() -> Result<()> {
-    let device = stepped_and_slow();
-    let [x, y] = two_buffers(&device);
-    local_runtime().block_on(async {
-        let (a, b) = (tokio::spawn(branch(x)), headwater::spawn(branch(y)));
-        a.await.expect("no panic")?;
-        b.await.expect("no panic")
-    })?;
-    assert!(overlap(&spans(&device)));
-    Ok(())
-}
-
-#[test]
-fn two_branches_of_a_join_do_not_overlap() -> Result<()> {
-    let device = stepped_and_slow();
-    let [x, y] = two_buffers(&device);
-    local_runtime().block_on(async {
-        let both = tokio::spawn(join(branch(x), branch(y)));
-        let (a, b) = both.await.expect("no panic");
-        a.and(b)
-    })?;
-    assert!(!overlap(&spans(&device)));
-    Ok(())
-}
-
-#[test]
-fn two_scoped_branches_of_a_join_overlap() -> Result<()> {
-    let device = stepped_and_slow();
-    let [x, y] = two_buffers(&device);
-    local_runtime().block_on(async {
-        let both = join(device.scope(branch(x)), device.scope(branch(y)));
-        let (a, b) = tokio::spawn(both).await.expect("no panic");
-        a.and(b)
-    })?;
-    assert!(overlap(&spans(&device)));
-    Ok(())
-}
-
-#[test]
-fn two_threads_overlap() -> Result<()> {
-    let device = stepped_and_slow();
-    let mut buffers = two_buffers(&device);
-    std::thread::scope(|scope| {
-        for x in &mut buffers {
-            scope.spawn(|| increment(x).map(drop));
-        }
-    });
-    assert!(overlap(&spans(&device)));
-    Ok(())
 }
 
 #[test]
