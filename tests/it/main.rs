@@ -11,6 +11,7 @@ mod dropped;
 mod early;
 mod errors;
 mod events;
+mod executors;
 #[cfg(feature = "cuda")]
 mod exit;
 mod explore_ends;
@@ -26,6 +27,7 @@ mod kernels;
 mod layers;
 mod lost;
 mod many_devices;
+mod many_tasks;
 mod operations;
 mod oracle;
 mod order;
