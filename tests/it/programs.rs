@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use headwater::Device;
 use headwater::sim::{Schedule, SimOptions};
+use headwater::testing::LoggedStep;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -147,6 +148,18 @@ fn on_their_own(
         }
     });
     done.into_inner().tell_and_expect(name, settings.refusals);
+}
+
+/// Runs the programs of these seeds, with events of their own, on a lazy device and returns its log.
+pub(crate) fn log_of_random_programs(seeds: Range<u64>) -> Vec<LoggedStep> {
+    let builder = Device::builder().simulated_with(SimOptions::new().schedule(Schedule::Lazy));
+    let builder = builder.single_stream(false).log_calls(true);
+    let device = builder.open().expect("opening a simulated device");
+    each_program(SHAPE, seeds, |program| {
+        run(&device, program, IN_THREAD).map_err(|failed| failed.to_string())
+    });
+    run_to_end(&device);
+    device.call_log().expect("it is logged")
 }
 
 /// Runs programs one after the other on one device, which panics on a race; one that a program

@@ -1,6 +1,9 @@
 //! What users of neighbouring libraries ran into: a test or two for each report, which the comment
 //! names; the test's name says what must hold here.
 
+mod cancelled;
+mod ordering;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
