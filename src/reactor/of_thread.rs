@@ -76,10 +76,9 @@ impl Lane {
 
     /// The lane's thread, which calls this, is ending.
     pub(crate) fn leave(&self) {
-        match self.record_through(self.submitted()) {
+        if let Err(Error::Refused { cause, .. }) = self.record_through(self.submitted()) {
             // Nobody could ever say how far it is.
-            Err(Error::Refused { cause, .. }) => self.reactor.fail(cause),
-            Ok(()) | Err(_) => {}
+            self.reactor.fail(cause);
         }
         self.reactor.announce();
     }

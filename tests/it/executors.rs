@@ -24,7 +24,7 @@ async fn work(device: &Device) -> Result<()> {
             copy_u32(x, &mut y)?;
             for _ in 0..2 {
                 increment(&mut y)?;
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     device.synchronize_current().await?;
                 }
             }

@@ -430,9 +430,9 @@ fn in_a_scope_of_a_lost_device_operations_say_so_and_other_devices_go_on() -> Re
     let runtime = workers(1);
     let task = runtime.block_on(lost.scope(async {
         let device = lost.clone();
-        headwater::spawn(async move { device.zeros::<u32>(4).map(drop) })
+        headwater::spawn(async move { device.zeros::<u32>(4).map(drop) }).await
     }));
-    told(wait(task).expect("no panic"));
+    told(task.expect("no panic"));
     assert_eq!(elements(&y), [2; 64]);
     Ok(())
 }

@@ -116,7 +116,7 @@ fn three_tasks_in_every_order(device: &Device, length: u32) -> Result<()> {
             for access in 0..length {
                 let kind = order / kinds.pow(access) % kinds;
                 let (enqueued, told) = oneshot::channel();
-                let turn = Turn { counted, writes: kind % 2 == 0, enqueued };
+                let turn = Turn { counted, writes: kind.is_multiple_of(2), enqueued };
                 assert!(senders[kind / 2].send(Some(turn)).is_ok(), "it goes on");
                 counted = told.await.expect("it was enqueued");
             }
