@@ -41,7 +41,7 @@ impl Lanes {
         let options = LaneOptions { id, role, priority, queue_limit: self.queue_limit };
         let lane = Lane::open(&self.reactor, options)?;
         self.taken.store(index + 1, Relaxed);
-        let (stream, number) = (lane.stream().id(), index as u32);
+        let (stream, number) = (lane.stream_id(), index as u32);
         self.reactor.driver().tell(Fact::Stream { stream, number, name: None });
         Ok(self.slots[index].get_or_init(|| lane).clone())
     }

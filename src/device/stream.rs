@@ -129,7 +129,7 @@ impl Stream {
     ///
     /// For comparison and display: what is enqueued on it behind the library's back is not tracked.
     pub fn as_raw(&self) -> u64 {
-        self.lane().stream().raw()
+        self.lane().raw()
     }
 
     /// Driver calls enqueued for copies, fills, launches and timed records that are not known to be
@@ -227,7 +227,7 @@ impl Lease {
     /// Tells who watches what the stream is called, if its holder has a name for it.
     fn is_named(&self, name: Option<Arc<str>>) {
         if self.options.name.is_some() {
-            let (stream, number) = (self.lane.stream().id(), self.lane.id().index() as u32);
+            let (stream, number) = (self.lane.stream_id(), self.lane.id().index() as u32);
             self.core.driver().tell(Fact::Stream { stream, number, name });
         }
     }

@@ -57,7 +57,12 @@ impl StreamHandle {
 
     /// The driver's own value. CUDA calls the default streams of all threads and devices the same.
     pub(crate) fn raw(&self) -> u64 {
-        match self.0 {
+        StreamHandle::raw_of(self.0)
+    }
+
+    /// [`StreamHandle::raw`] of the stream of that id.
+    pub(crate) fn raw_of(id: u64) -> u64 {
+        match id {
             id if id & CUDA_DEFAULT == 0 => id,
             id if id & THREADS == 0 => CU_STREAM_LEGACY,
             _ => CU_STREAM_PER_THREAD,

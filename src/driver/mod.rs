@@ -159,7 +159,6 @@ pub(crate) trait Driver: Send + Sync + 'static {
     ///
     /// The per-thread stream is the calling thread's. Only that thread makes calls with its handle: CUDA
     /// would take it for the other's own. They are refused (`INVALID_HANDLE`).
-    #[allow(dead_code, reason = "default streams are not adopted yet")]
     fn default_stream(&self, which: DefaultStream) -> StreamHandle;
     /// `cuStreamDestroy`. Work enqueued still runs. Of a default stream, `INVALID_HANDLE`.
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()>;

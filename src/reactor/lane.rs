@@ -78,7 +78,8 @@ pub(crate) struct LaneOptions {
 /// One stream, the operations enqueued on it and who waits for them.
 pub(crate) struct Lane {
     pub(super) options: LaneOptions,
-    stream: StreamHandle,
+    /// The handle's id, to tell streams apart. The handle is behind `submit`.
+    stream_id: AtomicU64,
     /// Who may make calls that name the stream.
     pub(super) owner: Owner,
     /// The last ticket given out. Grows under `submit` only.
@@ -123,15 +124,15 @@ impl Lane {
                 (driver.stream_create(options.priority)?, Owner::anyone())
             }
             StreamRole::LegacyDefault => {
-                (driver.default_stream(DefaultStream::Legacy)?, Owner::anyone())
+                (driver.default_stream(DefaultStream::Legacy), Owner::anyone())
             }
             StreamRole::PerThreadDefault => {
-                (driver.default_stream(DefaultStream::PerThread)?, Owner::this_thread())
+                (driver.default_stream(DefaultStream::PerThread), Owner::this_thread())
             }
         };
         let lane = Arc::new(Lane {
             options,
-            stream,
+            stream_id: AtomicU64::new(stream.id()),
             owner,
             submitted: AtomicU64::new(0),
             progress: Arc::new(Progress::new()),
@@ -141,7 +142,7 @@ impl Lane {
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
             record_wanted: AtomicBool::new(false),
-            submit: Mutex::new(Submit::default()),
+            submit: Mutex::new(Submit::of(stream)),
             frontier: Mutex::new(Frontier::new()),
             waiters: Mutex::new(Waiters::default()),
             probing: AtomicBool::new(false),
@@ -178,8 +179,20 @@ impl Lane {
         self.reactor.driver()
     }
 
-    pub(crate) fn stream(&self) -> &StreamHandle {
-        &self.stream
+    /// What the stream is called by who watches the driver, and by a simulated device.
+    pub(crate) fn stream_id(&self) -> u64 {
+        self.stream_id.load(Relaxed)
+    }
+
+    /// What the driver calls the stream.
+    pub(crate) fn raw(&self) -> u64 {
+        StreamHandle::raw_of(self.stream_id())
+    }
+
+    /// The lane goes on with this stream: see [`Lane::take_over`].
+    pub(super) fn set_stream(&self, stream: StreamHandle) {
+        self.stream_id.store(stream.id(), Relaxed);
+        self.submit.lock().stream = stream;
     }
 
     /// The last ticket given out.
@@ -324,7 +337,7 @@ impl Lane {
     ) -> DriverResult<EventRef> {
         let seq = self.submitted.load(Relaxed);
         let event = self.reactor.events().take(timed, &submit.clock)?;
-        if let Err(error) = self.driver().event_record(event.handle(), &self.stream) {
+        if let Err(error) = self.driver().event_record(event.handle(), &submit.stream) {
             self.reactor.events().give_back([event]);
             return Err(error);
         }
@@ -406,7 +419,7 @@ impl fmt::Debug for Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        let stream = std::mem::take(&mut self.stream);
+        let stream = std::mem::take(&mut self.submit.lock().stream);
         if self.role().is_adopted() || self.reactor.is_lost() {
             return; // not ours, or it takes nothing back
         }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::lane::Lane;
 use super::submit::Enqueue;
+use crate::driver::{DefaultStream, Fact};
 use crate::error::Error;
 
 /// The calling thread's number in this process: from 1, and never another thread's.
@@ -70,6 +71,10 @@ impl Lane {
         if !self.probe(all) {
             return false;
         }
+        let stream = self.driver().default_stream(DefaultStream::PerThread);
+        let (id, number) = (stream.id(), self.id().index() as u32);
+        self.driver().tell(Fact::Stream { stream: id, number, name: None });
+        self.set_stream(stream);
         self.owner.0.store(thread_number(), Relaxed);
         true
     }

@@ -62,6 +62,8 @@ pub(crate) enum Held {
 /// What `Lane::submit` guards.
 #[derive(Debug, Default)]
 pub(crate) struct Submit {
+    /// Calls that name it are made under this lock.
+    pub(super) stream: StreamHandle,
     record_before_next: bool,
     /// Driver calls enqueued since the last record.
     pub(super) unrecorded: u64,
@@ -71,6 +73,12 @@ pub(crate) struct Submit {
     pub(super) clock: Clock,
     /// Tickets not known to be finished that do not count against the driver's queue, ascending.
     uncounted: VecDeque<u64>,
+}
+
+impl Submit {
+    pub(super) fn of(stream: StreamHandle) -> Self {
+        Submit { stream, ..Submit::default() }
+    }
 }
 
 /// The right to enqueue one operation: holds the lane's submit lock.
@@ -235,8 +243,8 @@ impl<'l> Enqueue<'l> {
     }
 
     /// The stream to call the driver with.
-    pub(crate) fn stream(&self) -> &'l StreamHandle {
-        self.lane.0.stream()
+    pub(crate) fn stream(&self) -> &StreamHandle {
+        &self.submit.stream
     }
 
     /// Gives out the ticket. From here on others may be told of the operation: what they make of
