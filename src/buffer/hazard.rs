@@ -312,11 +312,6 @@ impl Hazards {
         self.histories.each_piece(|_, history| history.users().for_each(&mut each));
     }
 
-    /// Calls `each` with every operation that may still touch bytes of `region`.
-    pub(crate) fn users_of(&self, region: &Region, mut each: impl FnMut(Ticket)) {
-        self.histories.visit(region, |_, history| history.users().for_each(&mut each));
-    }
-
     /// Forgets what is known to be finished.
     fn sweep(&mut self, is_finished: impl Fn(Ticket) -> bool) {
         self.allocated = self.allocated.filter(|ticket| !is_finished(*ticket));

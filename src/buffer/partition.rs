@@ -45,10 +45,6 @@ impl<V: Clone> Partition<V> {
         Some(Partition { len, pieces: Pieces::Many(by_first.collect()) })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// How many pieces there are.
     pub(super) fn count(&self) -> usize {
         match &self.pieces {
@@ -270,7 +266,7 @@ mod tests {
     #[test]
     fn a_partition_is_made_of_the_ends_of_its_pieces() {
         let partition = Partition::of_ends(vec![(2, 7), (3, 8), (6, 7)]).unwrap();
-        assert_eq!((partition.len(), partition.count()), (6, 3));
+        assert_eq!((partition.len, partition.count()), (6, 3));
         assert_eq!(all(&partition, 0..6), [7, 7, 8, 7, 7, 7]);
         assert_eq!(Partition::of_ends(vec![(6, 7)]), Some(Partition::new(6, 7)));
     }

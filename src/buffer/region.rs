@@ -65,6 +65,7 @@ impl Region {
     }
 
     /// Whether some byte is in both.
+    #[cfg(test)]
     pub(crate) fn overlaps(&self, other: &Region) -> bool {
         self.first_common(other).is_some()
     }

@@ -37,6 +37,7 @@ pub(crate) struct MemAccess {
 
 impl MemAccess {
     /// In one piece.
+    #[cfg(test)]
     pub(crate) fn of_bytes(ptr: DevicePtr, bytes: usize, writes: bool) -> Self {
         MemAccess { ptr, row: bytes, rows: 1, pitch: bytes, writes }
     }

@@ -135,7 +135,8 @@ impl Reactor {
     pub(crate) fn streams(&self) -> Vec<(u64, usize)> {
         let number = |opened: &OpenedLane| (opened.index, opened.lane.clone());
         let lanes: Vec<_> = self.lanes.lock().iter().map(number).collect();
-        let stream = |(index, lane): (usize, Weak<Lane>)| Some((lane.upgrade()?.stream_id(), index));
+        let stream =
+            |(index, lane): (usize, Weak<Lane>)| Some((lane.upgrade()?.stream_id(), index));
         lanes.into_iter().filter_map(stream).collect()
     }
 

@@ -210,14 +210,13 @@ impl Both {
         let (hazards, model) = (&self.hazards, &self.model);
         let Access { region, mode } = access;
         let all = Region::of_bytes(0..model.bytes.len());
-        let mut found = [Vec::new(), Vec::new(), Vec::new()];
+        let mut found = [Vec::new(), Vec::new()];
         hazards.conflicts(access, |ticket| found[0].push(ticket));
-        hazards.users_of(region, |ticket| found[1].push(ticket));
-        hazards.users(|ticket| found[2].push(ticket));
+        hazards.users(|ticket| found[1].push(ticket));
         let private = hazards.is_private_to(lane);
-        assert!(!private || found[2].iter().all(|user| user.lane == lane), "{hazards:?}");
+        assert!(!private || found[1].iter().all(|user| user.lane == lane), "{hazards:?}");
         let found = found.map(|tickets| model.unfinished_of(tickets));
-        let asked = [(region, mode.writes()), (region, true), (&all, true)];
+        let asked = [(region, mode.writes()), (&all, true)];
         for (found, (region, readers)) in found.into_iter().zip(asked) {
             let expected = model.users(region, readers);
             if found != expected {

@@ -255,16 +255,6 @@ fn what_the_host_wrote_is_defined_and_free_and_the_rest_is_as_it_was() {
 }
 
 #[test]
-fn users_of_some_bytes_are_told_from_those_of_others() {
-    let mut hazards = Hazards::new(20, None);
-    note(&mut hazards, &overwrite(0..10), t(1, 1));
-    note(&mut hazards, &read(5..15), t(2, 1));
-    let mut users = Vec::new();
-    hazards.users_of(&Region::of_bytes(10..20), |user| users.push(user));
-    assert_eq!(users, [t(2, 1)]);
-}
-
-#[test]
 fn a_read_behind_a_refused_write_is_taken_back_without_its_lanes_earlier_read() {
     let mut hazards = Hazards::new(8, None);
     note(&mut hazards, &read(0..8), t(2, 1));
