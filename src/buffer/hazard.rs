@@ -222,7 +222,8 @@ impl Hazards {
         });
     }
 
-    /// Notes an access by `ticket`; `is_finished` says what is known of others.
+    /// Notes an access by `ticket`; `is_finished` says what is known of others, and what it says of
+    /// one that is finished it says for ever.
     pub(crate) fn note(
         &mut self,
         access: &Access,

@@ -253,7 +253,7 @@ mod tests {
                 assert_eq!(partition.count(), pieces);
                 assert_eq!(partition.only().is_some(), pieces == 1);
                 let at = random.below(len as u64) as usize;
-                let (piece, value) = partition.get(at).unwrap();
+                let Some((piece, value)) = partition.get(at) else { panic!("{at} of {len}") };
                 assert!(all(&partition, piece.clone()).iter().all(|v| v == value));
                 assert!(piece.contains(&at));
                 let (value, mut same) = (*value, partition.clone());

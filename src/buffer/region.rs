@@ -82,9 +82,10 @@ impl Region {
             Some(behind) => behind / self.pitch + 1,
             None => 0,
         };
-        // A row that begins at `at` meets a row of the other that begins at `at + self.row - 1 - d`,
-        // where `0 <= d < self.row + other.row - 1`. So it meets one if `at + self.row - 1`, counted
-        // from the other's start, is so little above a multiple of the other's pitch.
+        // A row that begins at `at` meets one of the other's where it begins at most
+        // `self.row - 1` before that one and at most `other.row - 1` behind its start: where
+        // `at + self.row - 1`, counted from the other's start, is little above a multiple of the
+        // other's pitch.
         let at = self.start + skipped * self.pitch;
         let above = at + self.row - 1 - their.start;
         let reach = (self.row + other.row - 2).min(other.pitch - 1);

@@ -8,16 +8,16 @@
 //! # Costs
 //!
 //! With `n` pieces, a region in one piece, or one whose rows are those of the layout, is found and
-//! changed in O(log n) for each of up to three rectangles and for each piece that it meets. Memory
+//! changed in O(log n) for each of up to three rectangles, and for each piece that it meets. Memory
 //! is O(1) for each piece. What makes more pieces than regions were given:
 //!
 //! - bands are as long as the allocation. Where `c` columns are there and `r` ranges that cross
 //!   them, there can be `c * r` pieces.
 //! - rows of another distance than the layout's are taken one by one, unless the distance divides
-//!   that of the layout (then it takes as many rectangles as there are such rows in one), or another
-//!   layout is found that takes fewer pieces. One is looked for as often as rows were taken for
-//!   half as many pieces as there are. Looking such a region up takes no more than a comparison with each
-//!   piece.
+//!   that of the layout (then it takes as many rectangles as there are such rows in one), or
+//!   another layout is found that takes few pieces. One is looked for as often as rows were taken
+//!   for half as many pieces as there are. To look such a region up, no more is done than to
+//!   compare it with each piece.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -212,8 +212,8 @@ impl<V: Clone + PartialEq> RegionMap<V> {
 
     /// The ends of runs of bytes with the same value, if these are not more than the pieces.
     ///
-    /// Goes from row to row at which some band changes. Between two of those all rows are alike, and
-    /// are one run if all bands are.
+    /// Goes from row to row at which some band changes. Between two of those all rows are alike,
+    /// and are one run if all bands are.
     fn runs(&self) -> Option<Vec<(usize, &V)>> {
         let (pitch, rows, bands) = (self.layout.pitch(), self.layout.rows(), self.bands.count());
         let mut places = vec![0; bands];

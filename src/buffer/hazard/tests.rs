@@ -321,3 +321,13 @@ fn a_read_taken_back_after_the_write_before_it_leaves_earlier_lanes_known() {
     hazards.undo(read);
     assert!(!private_to(&hazards, 0));
 }
+
+#[test]
+fn bytes_written_again_before_a_half_refused_write_is_undefined_stay_defined() {
+    let mut hazards = Hazards::new(8, None);
+    let refused = note(&mut hazards, &overwrite(0..8), t(0, 1));
+    note(&mut hazards, &overwrite(2..4), t(1, 1));
+    hazards.undefine(refused);
+    assert_eq!(hazards.undefined_in(&Region::of_bytes(2..8)), Some(4..8));
+    assert_eq!(hazards.undefined_in(&Region::of_bytes(2..4)), None);
+}

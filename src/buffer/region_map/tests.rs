@@ -29,7 +29,7 @@ fn holds_as(map: &RegionMap<u64>, model: &[u64]) {
     });
     assert_eq!(map.pieces(), count);
     for (at, value) in model.iter().enumerate() {
-        let (end, here) = map.run_at(at).unwrap();
+        let Some((end, here)) = map.run_at(at) else { panic!("byte {at} of {map:?}") };
         assert_eq!(here, value, "byte {at} of {map:?}");
         assert!(end > at && model[at..end].iter().all(|other| other == value));
     }
