@@ -49,7 +49,9 @@
 //!   [`DeviceBuilder`]; makes buffers and streams. [`visible_devices`] lists those there are
 //!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
-//!   [`HostMut`].
+//!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
+//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]. Owned parts for tasks:
+//!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
 //!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
 //!   [`DeviceBuffer::to_vec`].
@@ -82,7 +84,7 @@
 //!   let in.
 //! - [`Error::DeviceLost`]: nothing on that device comes back; every request on it ends with this.
 //!   On a GPU only a new process can use it again, so report it and exit.
-//! - Weights are an `Arc<DeviceBuffer<T>>`: readers do not wait for readers.
+//! - Weights are a [`SharedBuffer`]: reading them costs no wait, no lock and no record.
 //! - Tests run on [`sim`], with `HEADWATER_DEVICE=sim` where the code says [`Device::from_env`].
 //!
 //! # Features

@@ -173,6 +173,7 @@ impl Iterator for Cut {
 impl ExactSizeIterator for Cut {}
 
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
 

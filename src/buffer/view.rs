@@ -80,7 +80,17 @@ slice! {
     /// Elements of device memory, to read: a borrow of a [`DeviceBuffer`] or of a part of one.
     ///
     /// Made by [`DeviceBuffer::slice`] and its like. An operation that takes it is ordered with those
-    /// that touch the same elements, and with no others.
+    /// that touch the same elements, and with no others. It borrows: there is no view of memory that
+    /// was dropped.
+    ///
+    /// ```compile_fail,E0505
+    /// # fn f(x: headwater::DeviceBuffer<f32>) -> headwater::Result<()> {
+    /// let half = x.slice(..8)?;
+    /// drop(x);
+    /// let _ = half.to_vec();
+    /// # Ok(())
+    /// # }
+    /// ```
     DeviceSlice of Allocation as &'a [T]
 }
 

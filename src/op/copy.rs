@@ -263,10 +263,7 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     if let Some(rows) = &rows {
         check_pitch(operation.name(), rows.src.pitch.max(rows.dst.pitch))?;
     }
-    let operands = [
-        Operand::new("source", source.touched.clone()),
-        Operand::new("target", target.touched.clone()),
-    ];
+    let operands = [Operand::new("source", source.touched), Operand::new("target", target.touched)];
     // Equal sizes in one direction and form are expected to take equally long.
     let key = bytes as u32 ^ (direction | u32::from(in_rows) << 2) << 28;
     submit(core, OpKey { operation, key }, &operands, 1, |driver, stream| {

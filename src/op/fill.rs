@@ -129,15 +129,16 @@ fn fills(dst: u64, shape: &Shape, value: &[u8]) -> Result<SmallVec<[Fill; 4]>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use std::ops::Range;
 
     use super::*;
 
-    /// Runs fills on bytes in memory, and says how many there were.
-    fn apply(out: &mut [u8], shape: &Shape, value: &[u8]) -> usize {
+    /// Runs fills on bytes in memory, and says how many there were, if not too many.
+    fn apply(out: &mut [u8], shape: &Shape, value: &[u8]) -> Option<usize> {
         let first = (shape.start() * value.len()) as u64;
-        let fills = fills(first, shape, value).expect("few enough");
+        let fills = fills(first, shape, value).ok()?;
         for fill in &fills {
             for row in 0..fill.rows {
                 for column in 0..fill.columns {
@@ -147,11 +148,15 @@ mod tests {
                 }
             }
         }
-        fills.len()
+        Some(fills.len())
     }
 
     /// A matrix of 6 columns and 5 rows after a fill of a part of it, as it should be and as it is.
-    fn filled(rows: Range<usize>, columns: Range<usize>, value: &[u8]) -> ([Vec<u8>; 2], usize) {
+    fn filled(
+        rows: Range<usize>,
+        columns: Range<usize>,
+        value: &[u8],
+    ) -> ([Vec<u8>; 2], Option<usize>) {
         const UNTOUCHED: u8 = 0xEE;
         let size = value.len();
         let matrix = Shape::of_elements(0, 30).rows_of(6).expect("5 rows");
@@ -169,7 +174,7 @@ mod tests {
         for size in 1..=24 {
             let value = &bytes[..size];
             for (rows, columns) in [(0..5, 0..6), (1..3, 0..6), (0..5, 2..3), (2..3, 1..4)] {
-                if let ([expected, out], 1..=16) = filled(rows, columns, value) {
+                if let ([expected, out], Some(1..=MOST_CALLS)) = filled(rows, columns, value) {
                     assert_eq!(out, expected, "size {size}");
                 }
             }
@@ -181,7 +186,7 @@ mod tests {
         for value in [&[0; 24][..], &[1, 2, 1, 2, 1, 2], &[1, 2, 3, 4, 1, 2, 3, 4]] {
             for (rows, columns) in [(0..5, 0..6), (1..4, 2..5), (0..5, 5..6)] {
                 let ([expected, out], calls) = filled(rows, columns, value);
-                assert_eq!((out, calls), (expected, 1));
+                assert_eq!((out, calls), (expected, Some(1)));
             }
         }
     }
@@ -191,7 +196,7 @@ mod tests {
         let value: Vec<u8> = (1..=8).collect();
         for (rows, columns, calls) in [(0..5, 0..6, 2), (0..5, 1..3, 4), (1..3, 1..5, 4)] {
             let ([expected, out], made) = filled(rows, columns, &value);
-            assert_eq!((out, made), (expected, calls));
+            assert_eq!((out, made), (expected, Some(calls)));
         }
         let wide = Shape::of_elements(0, 200).rows_of(20).expect("10 rows");
         let tile = wide.tile(.., ..9).expect("inside");

@@ -104,6 +104,12 @@ pub(crate) fn is_runnable(sim: &Simulator, id: u64) -> bool {
     sim.pending().iter().any(|op| op.id == id && op.runnable)
 }
 
+/// Whether the operation that was enqueued last waits for another.
+pub(crate) fn last_waits(sim: &Simulator) -> bool {
+    let last = last_op(sim).id;
+    !is_runnable(sim, last)
+}
+
 /// Runs what is pending, and checks that the device was used correctly.
 pub(crate) fn run_to_end(device: &Device) {
     let sim = sim(device);

@@ -1,19 +1,12 @@
 //! Frozen device memory: readers are not noted, wait for its writers only, and are waited for.
 
-use headwater::sim::Simulator;
 use headwater::{Device, DeviceBuffer, Error, Result, SharedBuffer};
 
 use crate::common::{
-    any_device, device_buffer, elements, is_runnable, last_op, own_device, pinned_buffer,
-    run_to_end, sim, step_through, stepped, wait,
+    any_device, device_buffer, elements, last_waits, own_device, pinned_buffer, run_to_end, sim,
+    step_through, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment};
-
-/// Whether the operation that was enqueued last waits for something.
-fn waits(sim: &Simulator) -> bool {
-    let last = last_op(sim).id;
-    !is_runnable(sim, last)
-}
 
 fn frees(device: &Device) -> u64 {
     device.driver_calls().expect("counted").frees
@@ -63,9 +56,9 @@ fn a_read_waits_on_the_device_for_writers_that_are_not_known_to_be_finished() ->
     let weights = unfinished(&device)?.into_shared();
     let mut y = device.alloc(64)?;
     device.stream().in_scope(|| copy_u32(&weights, &mut y))?;
-    assert!(waits(sim), "the fill has not run");
+    assert!(last_waits(sim), "the fill has not run");
     sim.step();
-    assert!(!waits(sim));
+    assert!(!last_waits(sim));
     assert_eq!(elements(&y), [7; 64]);
     run_to_end(&device);
     Ok(())
@@ -99,7 +92,7 @@ fn memory_is_freed_after_every_reader() -> Result<()> {
     let mut copies = [device.alloc::<u32>(64)?, device.alloc::<u32>(64)?];
     for (x, weights) in copies.iter_mut().zip([weights.clone(), weights]) {
         device.stream().in_scope(|| copy_u32(&weights, x))?;
-        assert!(!waits(sim), "nothing conflicts");
+        assert!(!last_waits(sim), "nothing conflicts");
     }
     assert_eq!(frees(&device), 1, "with the last handle");
     run_to_end(&device);
@@ -125,10 +118,10 @@ fn the_last_handle_becomes_a_buffer_whose_writers_wait_for_every_reader() -> Res
     let mut x = weights.try_into_buffer().expect("the last handle");
     device.stream().in_scope(|| x.fill(8))?;
     for _ in 0..2 {
-        assert!(waits(sim), "it would write what a reader has not read");
+        assert!(last_waits(sim), "it would write what a reader has not read");
         sim.step();
     }
-    assert!(!waits(sim));
+    assert!(!last_waits(sim));
     for copy in &copies {
         assert_eq!(elements(copy), [7; 64]);
     }

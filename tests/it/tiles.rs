@@ -1,23 +1,16 @@
 //! Columns and tiles of matrices: the bytes that they are, and that disjoint ones are not ordered.
 
-use headwater::sim::Simulator;
 use headwater::{Completion, Device, DeviceBuffer, Error, Result, TileMut, TileRef};
 
 use crate::common::{
-    any_device, device_buffer, elements, is_runnable, last_op, own_device, pinned_buffer,
-    run_to_end, sim, stepped, wait,
+    any_device, device_buffer, elements, is_runnable, last_op, last_waits, own_device,
+    pinned_buffer, run_to_end, sim, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment, scale_rows, sum_rows, sum_rows_on_host};
 
 /// A matrix of 8 columns and 6 rows that counts.
 fn counted(device: &Device) -> DeviceBuffer<u32> {
     device_buffer(device, &(0..48).collect::<Vec<_>>())
-}
-
-/// Whether the operation that was enqueued last waits for something.
-fn waits(sim: &Simulator) -> bool {
-    let last = last_op(sim).id;
-    !is_runnable(sim, last)
 }
 
 #[test]
@@ -53,7 +46,7 @@ fn a_strided_copy_carries_the_rows_and_leaves_what_is_between_them() -> Result<(
     y.rows_of_mut(12)?.tile_mut(1..3, 4..8)?.copy_from(&x.rows_of(8)?.tile(4.., ..4)?)?;
     x.rows_of(8)?.tile(..3, 6..)?.copy_to(&mut pinned.rows_of_mut(6)?.tile_mut(1.., 4..)?)?;
 
-    let expected = |i: u32| if i % 8 == 0 { 100 + i / 8 } else { i };
+    let expected = |i: u32| if i.is_multiple_of(8) { 100 + i / 8 } else { i };
     assert_eq!(elements(&x), (0..48).map(expected).collect::<Vec<_>>());
     let mut expected = [0; 48];
     expected[16..20].copy_from_slice(&[104, 33, 34, 35]);
@@ -75,13 +68,13 @@ fn columns_of_one_matrix_are_tasks_of_their_own_for_the_device() -> Result<()> {
     for (j, mut column) in matrix.columns_mut(1)?.enumerate() {
         let stream = device.stream();
         stream.in_scope(|| column.copy_from(&source.slice(6 * j..6 * (j + 1))?))?;
-        assert!(!waits(sim), "column {j}");
+        assert!(!last_waits(sim), "column {j}");
     }
     device.stream().in_scope(|| increment(matrix.row_mut(3)?))?;
-    assert!(waits(sim), "a row crosses every column");
+    assert!(last_waits(sim), "a row crosses every column");
     let row = last_op(sim).id;
     device.stream().in_scope(|| matrix.tile_mut(4.., 2..4)?.fill(0))?;
-    assert!(waits(sim), "it touches two of the columns");
+    assert!(last_waits(sim), "it touches two of the columns");
     for _ in 0..7 {
         sim.step();
         assert!(!is_runnable(sim, row));
@@ -103,14 +96,14 @@ fn tiles_of_one_matrix_that_meet_are_not_ordered() -> Result<()> {
     assert_eq!(shapes.collect::<Vec<_>>(), [(4, 3), (4, 3), (4, 2), (2, 3), (2, 3), (2, 2)]);
     for (value, mut tile) in (100..).zip(tiles) {
         device.stream().in_scope(|| tile.fill(value))?;
-        assert!(!waits(sim), "tile {value}");
+        assert!(!last_waits(sim), "tile {value}");
     }
     device.stream().in_scope(|| matrix.tile_mut(3..5, 2..4)?.fill(7))?;
-    assert!(waits(sim), "it touches four");
+    assert!(last_waits(sim), "it touches four");
     let (mut left, mut right) = matrix.split_columns_at_mut(4)?;
     device.stream().in_scope(|| left.copy_from(&right))?;
     device.stream().in_scope(|| right.fill(1))?;
-    assert!(waits(sim), "what is copied from it");
+    assert!(last_waits(sim), "what is copied from it");
     let (top, mut bottom) = matrix.split_rows_at_mut(3)?;
     bottom.copy_from(&top)?;
     let row = [101, 101, 102, 102, 1, 1, 1, 1];
@@ -342,10 +335,10 @@ fn kernels_on_columns_of_one_matrix_are_not_ordered() -> Result<()> {
     let mut matrix = x.rows_of_mut(8)?;
     for column in matrix.columns_mut(2)? {
         device.stream().in_scope(|| scale_rows(column, 2.0))?;
-        assert!(!waits(sim));
+        assert!(!last_waits(sim));
     }
     device.stream().in_scope(|| scale_rows(matrix.tile_mut(.., 1..3)?, 2.0))?;
-    assert!(waits(sim), "it touches two");
+    assert!(last_waits(sim), "it touches two");
     run_to_end(&device);
     Ok(())
 }

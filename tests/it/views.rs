@@ -2,23 +2,16 @@
 
 use std::ops::Range;
 
-use headwater::sim::Simulator;
 use headwater::{Device, DeviceBuffer, Error, HostBuffer, Result};
 
 use crate::common::{
-    any_device, device_buffer, elements, is_runnable, last_op, own_device, pinned_buffer,
-    poll_once, run_to_end, sim, stepped, wait,
+    any_device, device_buffer, elements, last_op, last_waits, own_device, pinned_buffer, poll_once,
+    run_to_end, sim, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment};
 
 fn counted(device: &Device, len: u32) -> DeviceBuffer<u32> {
     device_buffer(device, &(0..len).collect::<Vec<_>>())
-}
-
-/// Whether the operation that was enqueued last waits for something.
-fn waits(sim: &Simulator) -> bool {
-    let last = last_op(sim).id;
-    !is_runnable(sim, last)
 }
 
 #[test]
@@ -29,9 +22,9 @@ fn the_halves_of_a_buffer_are_two_tasks_for_the_device() -> Result<()> {
     let (mut low, mut high) = x.split_at_mut(32)?;
     device.stream().in_scope(|| increment(&mut low))?;
     device.stream().in_scope(|| increment(&mut high))?;
-    assert!(!waits(sim), "they have no element in common");
+    assert!(!last_waits(sim), "they have no element in common");
     device.stream().in_scope(|| increment(&mut x))?;
-    assert!(waits(sim), "it touches both");
+    assert!(last_waits(sim), "it touches both");
     assert_eq!(elements(&x), (2..66).collect::<Vec<_>>());
     run_to_end(&device);
     Ok(())
@@ -48,16 +41,11 @@ fn what_overlaps_by_one_element_is_ordered_and_what_meets_is_not() -> Result<()>
     for (range, expected) in [(8..16, false), (9..17, true), (31..39, true), (32..40, false)] {
         let to = &mut into[usize::from(expected)];
         device.stream().in_scope(|| copy_u32(x.slice(range.clone())?, to))?;
-        assert_eq!(waits(sim), expected, "{range:?}");
-        run_to_end_of_last(sim);
+        assert_eq!(last_waits(sim), expected, "{range:?}");
+        sim.run(last_op(sim).id); // if it can
     }
     run_to_end(&device);
     Ok(())
-}
-
-/// Runs what was enqueued last, if it does not wait.
-fn run_to_end_of_last(sim: &Simulator) {
-    sim.run(last_op(sim).id);
 }
 
 #[test]
@@ -128,10 +116,10 @@ fn copies_of_two_chunks_of_pinned_memory_are_not_ordered() -> Result<()> {
     let mut out = pinned_buffer(&device, &[0u32; 128]);
     for mut chunk in out.chunks_mut(64)? {
         device.stream().in_scope(|| x.copy_to(&mut chunk))?;
-        assert!(!waits(sim));
+        assert!(!last_waits(sim));
     }
     device.stream().in_scope(|| x.copy_to(&mut out.slice_mut(32..96)?))?;
-    assert!(waits(sim));
+    assert!(last_waits(sim));
     run_to_end(&device);
     Ok(())
 }
