@@ -268,3 +268,33 @@ impl<'a> Records<'a> {
         recording
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::reactor::block_on_thread;
+
+    #[test]
+    fn a_read_of_settled_memory_takes_no_lock_of_its_record() -> Result<()> {
+        let device = Device::simulated()?;
+        let mut x = device.alloc::<u32>(8)?;
+        block_on_thread(x.fill(7)?)?;
+        let (shared, mut y) = (x.into_shared(), device.alloc::<u32>(8)?);
+        shared.copy_to(&mut y)?; // sees that its writer is finished
+        let held = shared.place().access(Mode::Read).0.map(Tracked::lock);
+        assert!(held.is_some());
+        let (sender, ended) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let reader = shared.clone();
+            scope.spawn(move || sender.send(reader.copy_to(&mut y).map(drop)));
+            let ended = ended.recv_timeout(Duration::from_secs(10));
+            drop(held); // or the thread would not end
+            assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+        });
+        Ok(())
+    }
+}
