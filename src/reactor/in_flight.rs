@@ -81,6 +81,11 @@ impl Progress {
         self.done.load(Acquire) >= seq || self.implied.load(Acquire) >= seq
     }
 
+    /// Every ticket up to here is known to be finished.
+    pub(super) fn known(&self) -> u64 {
+        self.done.load(Acquire).max(self.implied.load(Acquire))
+    }
+
     /// Something that comes after ticket `seq` was seen to finish.
     pub(super) fn finished_by_implication(&self, seq: u64) {
         if !self.is_known_finished(seq) {
@@ -91,7 +96,7 @@ impl Progress {
     /// The operations not known to be finished, oldest first. Takes no lock; what is enqueued
     /// meanwhile may be in it or not.
     pub(super) fn in_flight(&self) -> Vec<Named> {
-        self.names.after(self.done.load(Acquire))
+        self.names.after(self.known())
     }
 }
 

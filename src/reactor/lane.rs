@@ -232,7 +232,7 @@ impl Lane {
 
     /// Tickets given out and not known to be finished, whether they name anything or not.
     pub(super) fn in_flight(&self) -> u64 {
-        self.submitted().saturating_sub(self.progress.done.load(Acquire))
+        self.submitted().saturating_sub(self.progress.known())
     }
 
     /// A future of ticket `seq`, for one who was not given it by the submission.

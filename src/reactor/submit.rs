@@ -200,9 +200,10 @@ impl Lane {
     /// what nobody waits for is found done here, and its events become free. Before the lock, since
     /// a look wakes whoever it concerns.
     fn sweep(&self, calls: u64) {
-        let in_flight = self.in_flight();
-        if in_flight + calls > self.options.queue_limit
-            || in_flight >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
+        // Also what is known to be finished by what came after it: its events are still there.
+        let unseen = self.submitted().saturating_sub(self.progress.done.load(Acquire));
+        if unseen + calls > self.options.queue_limit
+            || unseen >= SWEEP_ABOVE && self.submitted.load(Relaxed).is_multiple_of(CHECKPOINT)
         {
             let oldest = self.progress.done.load(Relaxed) + 1;
             self.request_record(oldest);
@@ -213,7 +214,7 @@ impl Lane {
     /// Brings the count of tickets that take no place in the queue up to date. How many do that are
     /// not known to be finished: both as of one moment, since others advance `done` meanwhile.
     pub(super) fn forget_finished(&self, submit: &mut Submit) -> u64 {
-        let done = self.progress.done.load(Acquire);
+        let done = self.progress.known();
         while submit.uncounted.front().is_some_and(|seq| *seq <= done) {
             submit.uncounted.pop_front();
         }
