@@ -17,13 +17,19 @@
 //! HEADWATER_SEED=123 HEADWATER_PROGRAMS=1 cargo test --test it programs:: -- --nocapture
 //! ```
 
+mod dealt;
 mod done;
 mod generate;
+mod host;
+mod memory;
 mod minimality;
 mod model;
 mod mutation;
+mod names;
+mod operands;
 mod program;
 mod run;
+mod shown;
 mod threads;
 mod watched;
 mod world;
@@ -49,7 +55,7 @@ use run::{Settings, Waiting, run};
 use watched::{calls, judged, watched};
 
 /// What programs are made of where nothing else is said.
-const SHAPE: Shape = Shape { lines: 60, refusals: false, events: true };
+const SHAPE: Shape = Shape { lines: 60, refusals: false, events: true, shared: true, timely: true };
 const IN_THREAD: Settings = Settings { waiting: Waiting::InThread, refusals: false };
 const FOR_REACTOR: Settings = Settings { waiting: Waiting::ForReactor, refusals: false };
 
@@ -133,13 +139,14 @@ fn on_their_own(
     each_program(shape, seeds, |program| {
         let device = losing(schedule(program), None);
         let ran = watched(&device, program, settings);
-        ran.ended.as_ref().map_err(ToString::to_string)?;
+        let came = ran.ended.as_ref().map_err(ToString::to_string)?;
         if let [(first, second), ..] = judged(&ran)?[..] {
             return Err(format!("a race: {:#?}", [&ran.log[first], &ran.log[second]]));
         }
         run_to_end(&device);
         let mut done = done.borrow_mut();
         done.by_log(&ran.log);
+        done.add(came.kinds);
         done.refused += sim(&device).injected().len() as u64;
         // Where a free is refused, the memory stays.
         match sim(&device).live_device_bytes() {
@@ -186,12 +193,15 @@ fn on_one_device(
     each_program(shape, seeds, |program| {
         let ran = run(&device.borrow(), program, settings);
         done.borrow_mut().programs += 1;
+        if let Ok(came) = &ran {
+            done.borrow_mut().add(came.kinds);
+        }
         if ran.is_err() {
             device.replace(open());
         } else if settings.refusals && sim(&device.borrow()).injected().len() > REFUSED {
             end(&device.replace(open()));
         }
-        ran.map_err(|failed| failed.to_string())
+        ran.map(drop).map_err(|failed| failed.to_string())
     });
     end(&device.borrow());
     done.borrow().tell_and_expect(name, settings.refusals);
@@ -237,6 +247,7 @@ fn random_programs_make_the_same_calls_at_the_same_times_twice() {
                 let device = losing(schedule(program), None);
                 let ran = watched(&device, program, IN_THREAD);
                 done.borrow_mut().by_log(&ran.log);
+                ran.ended.iter().for_each(|came| done.borrow_mut().add(came.kinds));
                 (calls(&ran.log), sim(&device).timeline(), sim(&device).host_now())
             };
             let (first, second) = (ran(), ran());
@@ -270,14 +281,50 @@ fn every_lost_wait_that_matters_is_reported_and_no_other() {
 #[test]
 fn every_wait_is_for_a_conflict_of_what_comes_next() {
     // No waits of the programs' own.
-    let shape = Shape { events: false, ..SHAPE };
-    let waits = RefCell::new(Waits::default());
-    each_program(shape, seeds(60), |program| {
-        let ran = watched(&losing(LAZY(program), None), program, IN_THREAD);
-        ran.ended.map_err(|failed| failed.to_string())?;
-        each_wait_has_a_conflict(&ran.log, &acts(&ran.log), &mut waits.borrow_mut())
+    let shape = Shape { events: false, shared: false, ..SHAPE };
+    for (name, schedule) in [("lazy", LAZY), ("random", RANDOM)] {
+        let waits = RefCell::new(Waits::default());
+        each_program(shape, seeds(60), |program| {
+            let ran = watched(&losing(schedule(program), None), program, IN_THREAD);
+            ran.ended.map_err(|failed| failed.to_string())?;
+            each_wait_has_a_conflict(&ran.log, &acts(&ran.log), &mut waits.borrow_mut())
+        });
+        let waits = waits.into_inner();
+        println!("{name}: {waits}");
+        at_least(40, waits.programs, "waits", waits.waits);
+    }
+}
+
+/// What was read in each line that waited for it, on one stream or on many.
+fn read_on(program: &Program, single: bool, schedule: Schedule) -> Result<Read, String> {
+    let options = SimOptions::new().schedule(schedule);
+    let builder = Device::builder().simulated_with(options).single_stream(single);
+    let device = builder.panic_on_race(true).open().expect("opening a simulated device");
+    let came = run(&device, program, IN_THREAD).map_err(|failed| failed.to_string())?;
+    let mut read = came.read;
+    // Tasks that wait are overtaken by others, here and there by different ones.
+    read.sort_by_key(|(line, _)| *line);
+    Ok(read)
+}
+
+type Read = Vec<(usize, Vec<u32>)>;
+
+#[test]
+fn random_programs_read_the_same_bytes_on_one_stream() {
+    let shape = Shape { timely: false, ..SHAPE };
+    let (programs, reads) = (Cell::new(0), Cell::new(0));
+    each_program(shape, seeds(100), |program| {
+        let one = read_on(program, true, RANDOM(program))?;
+        for many in [Schedule::Eager, LAZY(program), RANDOM(program)] {
+            if read_on(program, false, many)? != one {
+                return Err("what is read on one stream is not what is read on many".to_owned());
+            }
+        }
+        programs.set(programs.get() + 1);
+        reads.set(reads.get() + one.len() as u64);
+        Ok(())
     });
-    let waits = waits.into_inner();
-    println!("lazy: {waits}");
-    at_least(40, waits.programs, "waits", waits.waits);
+    let (programs, reads) = (programs.get(), reads.get());
+    println!("one stream and many: {programs} programs, {reads} reads, the same bytes");
+    at_least(50, programs, "reads", reads);
 }

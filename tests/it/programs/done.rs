@@ -3,12 +3,15 @@
 use headwater::DriverCalls;
 use headwater::testing::{LoggedStep, Step};
 
+use super::world::Kinds;
+
 /// Programs that ran to their end as their models have it, without a race, and what they came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) programs: u64,
     /// Launches, copies and fills.
     operations: u64,
+    kinds: Kinds,
     waits: u64,
     /// Calls that the driver refused.
     pub(crate) refused: u64,
@@ -29,11 +32,21 @@ impl Done {
         self.waits += calls.stream_waits;
     }
 
+    /// What one more program's lines enqueued.
+    pub(crate) fn add(&mut self, kinds: Kinds) {
+        self.kinds.of_slices += kinds.of_slices;
+        self.kinds.of_tiles += kinds.of_tiles;
+        self.kinds.of_parts += kinds.of_parts;
+        self.kinds.of_shared += kinds.of_shared;
+    }
+
     /// Fails where that is less than what programs do.
     pub(crate) fn tell_and_expect(&self, name: &str, refusals: bool) {
-        let Done { programs, operations, waits, refused } = *self;
+        let Done { programs, operations, kinds, waits, refused } = *self;
+        let Kinds { of_slices, of_tiles, of_parts, of_shared } = kinds;
         println!(
-            "{name}: {programs} programs, {operations} operations, {waits} waits, {refused} calls refused: \
+            "{name}: {programs} programs, {operations} operations (on slices {of_slices}, tiles {of_tiles}, \
+             parts {of_parts}, shared buffers {of_shared}), {waits} waits, {refused} calls refused: \
              0 races, 0 wrong bytes"
         );
         at_least(50, programs, "operations", operations);

@@ -4,9 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
+use super::names::{BUFFERS, LENGTHS, Name, PARTS, PINNED, SHARED};
+use super::operands::{down, of_one, on_device, on_host, three, to_read, up, written};
 use super::program::{
-    BUFFERS, Buffer, Does, End, Fate, HELD, How, LENGTHS, Line, Old, PINNED, Pinned, Place,
-    Program, STREAMS, TASKS, Work,
+    Deal, Does, End, Fate, HELD, How, Line, Old, Order, Place, Program, STREAMS, TASKS, Work,
 };
 
 /// What programs are made of.
@@ -18,6 +19,10 @@ pub(crate) struct Shape {
     pub(crate) refusals: bool,
     /// Whether lines record events and wait for them.
     pub(crate) events: bool,
+    /// Whether lines share buffers and read shared ones.
+    pub(crate) shared: bool,
+    /// Whether what is computed may depend on when the device is done.
+    pub(crate) timely: bool,
 }
 
 pub(crate) fn programs(shape: Shape) -> impl Strategy<Value = Program> {
@@ -39,54 +44,87 @@ fn place() -> impl Strategy<Value = Place> {
     ]
 }
 
+type Weighted = (u32, BoxedStrategy<Does>);
+
 fn does(shape: Shape) -> impl Strategy<Value = Does> {
-    let control: [(u32, BoxedStrategy<Does>); _] = [
-        (60, (work(), fate()).prop_map(|(work, fate)| Does::Work(work, fate)).boxed()),
-        (3, host_read().boxed()),
-        (3, host_write().boxed()),
-        (3, (buffer(), end()).prop_map(|(x, end)| Does::ToVec { x, end }).boxed()),
-        (3, upload().boxed()),
-        (4, alloc().boxed()),
-        (2, alloc_host().boxed()),
+    let mut lines: Vec<Weighted> = vec![
+        (60, (work(shape), fate()).prop_map(|(work, fate)| Does::Work(work, fate)).boxed()),
+        (4, (on_host(), how(shape)).prop_map(|(p, how)| Does::Read { p, how }).boxed()),
+        (4, host_write(shape).boxed()),
+        (3, (to_read(shape), end(shape)).prop_map(|(x, end)| Does::ToVec { x, end }).boxed()),
+        (3, upload(shape).boxed()),
+        (5, alloc().boxed()),
         (2, held().prop_map(|held| Does::AwaitHeld { held }).boxed()),
         (2, held().prop_map(|held| Does::AskHeld { held }).boxed()),
         (1, held().prop_map(|held| Does::DropHeld { held }).boxed()),
         (1, Just(Does::Synchronize).boxed()),
         (2, (0..TASKS).prop_map(|task| Does::PollTask { task }).boxed()),
-        (1, (0..TASKS).prop_map(|task| Does::AbortTask { task }).boxed()),
     ];
-    let events: [(u32, BoxedStrategy<Does>); _] = [
+    lines.extend(of_parts());
+    if shape.timely {
+        lines.push((1, (0..TASKS).prop_map(|task| Does::AbortTask { task }).boxed()));
+    }
+    if shape.events {
+        lines.extend(of_events());
+    }
+    if shape.shared {
+        lines.extend(of_shared());
+    }
+    if shape.refusals {
+        lines.push((15, (0..8u64).prop_map(|after| Does::Refuse { after }).boxed()));
+    }
+    Union::new_weighted(lines)
+}
+
+fn of_events() -> [Weighted; 3] {
+    [
         (3, held().prop_map(|event| Does::Record { event }).boxed()),
         (3, held().prop_map(|event| Does::WaitFor { event }).boxed()),
         (1, held().prop_map(|event| Does::AwaitEvent { event }).boxed()),
-    ];
-    let refusals = [(15, (0..8u64).prop_map(|after| Does::Refuse { after }).boxed())];
-    let events = events.into_iter().filter(move |_| shape.events);
-    let refusals = refusals.into_iter().filter(move |_| shape.refusals);
-    Union::new_weighted(control.into_iter().chain(events).chain(refusals).collect())
-}
-
-fn work() -> impl Strategy<Value = Work> {
-    prop_oneof![
-        6 => (buffer(), value()).prop_map(|(x, value)| Work::Fill { x, value }),
-        6 => buffer().prop_map(|x| Work::Increment { x }),
-        4 => two_buffers().prop_map(|(from, to)| Work::CopyKernel { from, to }),
-        4 => sum(),
-        4 => (two_buffers(), any::<bool>())
-            .prop_map(|((from, to), by_source)| Work::Copy { from, to, by_source }),
-        5 => (pinned(), buffer(), any::<bool>())
-            .prop_map(|(from, to, by_source)| Work::Up { from, to, by_source }),
-        5 => (buffer(), pinned(), any::<bool>())
-            .prop_map(|(from, to, by_source)| Work::Down { from, to, by_source }),
     ]
 }
 
-/// Of two buffers, which may be one, into another.
-fn sum() -> impl Strategy<Value = Work> {
-    (0..BUFFERS, 1..BUFFERS, 1..BUFFERS).prop_map(|(to, a, b)| {
-        let other = |far: usize| Buffer((to + far) % BUFFERS);
-        Work::Add { a: other(a), b: other(b), to: Buffer(to) }
-    })
+fn of_parts() -> [Weighted; 4] {
+    let stranger = prop_oneof![7 => Just(false), 1 => Just(true)];
+    let rejoin = (dealt(), order(), stranger, deal())
+        .prop_map(|(x, order, stranger, deal)| Does::Rejoin { x, order, stranger, deal });
+    let deal = (dealt(), length(), deal()).prop_map(|(x, len, deal)| Does::Deal { x, len, deal });
+    let part = (any::<bool>(), 0..PARTS).prop_map(|(pinned, part)| match pinned {
+        false => Name::Part(part),
+        true => Name::PinnedPart(part),
+    });
+    let own =
+        (0..PARTS, value()).prop_map(|(part, value)| Does::Own { part: Name::Part(part), value });
+    [
+        (4, rejoin.boxed()),
+        (2, deal.boxed()),
+        (1, part.prop_map(|part| Does::DropPart { part }).boxed()),
+        (2, own.boxed()),
+    ]
+}
+
+fn of_shared() -> [Weighted; 3] {
+    let shared = || (0..SHARED).prop_map(Name::Shared);
+    let share = (buffer(), shared()).prop_map(|(x, shared)| Does::Share { x, shared });
+    let alloc = (shared(), length(), any::<bool>())
+        .prop_map(|(shared, len, zeroed)| Does::AllocShared { shared, len, zeroed });
+    [(3, share.boxed()), (1, Just(Does::CloneShared).boxed()), (1, alloc.boxed())]
+}
+
+fn work(shape: Shape) -> impl Strategy<Value = Work> {
+    let copies = |(from, to), by_source| Work::Copy { from, to, by_source };
+    let by = any::<bool>;
+    prop_oneof![
+        6 => (written(true), value()).prop_map(|(x, value)| Work::Fill { x, value }),
+        6 => written(false).prop_map(|x| Work::Increment { x }),
+        4 => on_device(shape, false).prop_map(|(from, to)| Work::CopyKernel { from, to }),
+        1 => of_one(false).prop_map(|(from, to)| Work::CopyKernel { from, to }),
+        4 => three(shape).prop_map(|[a, b, to]| Work::Add { a, b, to }),
+        4 => (on_device(shape, true), by()).prop_map(move |(of, by)| copies(of, by)),
+        2 => (of_one(true), by()).prop_map(move |(of, by)| copies(of, by)),
+        5 => (up(), by()).prop_map(move |(of, by)| copies(of, by)),
+        5 => (down(shape), by()).prop_map(move |(of, by)| copies(of, by)),
+    ]
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -100,29 +138,31 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-fn end() -> impl Strategy<Value = End> {
-    prop_oneof![4 => Just(End::Await), 1 => Just(End::Drop), 1 => Just(End::PollAndDrop)]
-}
-
-fn how() -> impl Strategy<Value = How> {
+fn end(shape: Shape) -> impl Strategy<Value = End> {
+    let drops = u32::from(shape.timely);
     prop_oneof![
-        3 => Just(How::Await),
-        2 => Just(How::Block),
-        2 => Just(How::Try),
-        1 => Just(How::PollAndDrop),
+        4 => Just(End::Await),
+        1 => Just(End::Drop),
+        drops => Just(End::PollAndDrop),
     ]
 }
 
-fn host_read() -> impl Strategy<Value = Does> {
-    (pinned(), how()).prop_map(|(p, how)| Does::Read { p, how })
+fn how(shape: Shape) -> impl Strategy<Value = How> {
+    let tries = u32::from(shape.timely);
+    prop_oneof![
+        3 => Just(How::Await),
+        2 => Just(How::Block),
+        2 * tries => Just(How::Try),
+        tries => Just(How::PollAndDrop),
+    ]
 }
 
-fn host_write() -> impl Strategy<Value = Does> {
-    (pinned(), value(), how()).prop_map(|(p, value, how)| Does::Write { p, value, how })
+fn host_write(shape: Shape) -> impl Strategy<Value = Does> {
+    (on_host(), value(), how(shape)).prop_map(|(p, value, how)| Does::Write { p, value, how })
 }
 
-fn upload() -> impl Strategy<Value = Does> {
-    (buffer(), length(), value(), end()).prop_map(|(x, len, value, end)| Does::Upload {
+fn upload(shape: Shape) -> impl Strategy<Value = Does> {
+    (buffer(), length(), value(), end(shape)).prop_map(|(x, len, value, end)| Does::Upload {
         x,
         len,
         value,
@@ -131,7 +171,8 @@ fn upload() -> impl Strategy<Value = Does> {
 }
 
 fn alloc() -> impl Strategy<Value = Does> {
-    (buffer(), length(), any::<bool>(), old()).prop_map(|(x, len, zeroed, old)| Does::Alloc {
+    let x = prop_oneof![2 => buffer(), 1 => pinned()];
+    (x, length(), any::<bool>(), old()).prop_map(|(x, len, zeroed, old)| Does::Alloc {
         x,
         len,
         zeroed,
@@ -139,17 +180,27 @@ fn alloc() -> impl Strategy<Value = Does> {
     })
 }
 
-fn alloc_host() -> impl Strategy<Value = Does> {
-    (pinned(), length(), old()).prop_map(|(p, len, old)| Does::AllocHost { p, len, old })
-}
-
 fn old() -> impl Strategy<Value = Old> {
     prop_oneof![3 => Just(Old::DroppedBefore), 1 => Just(Old::DroppedAfter)]
 }
 
+fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![Just(Order::AsDealt), Just(Order::Reversed), Just(Order::Rotated)]
+}
+
+/// Mostly in two. The longest buffer comes to no more parts than there are names.
+fn deal() -> impl Strategy<Value = Deal> {
+    const EACH: usize = LENGTHS[0].div_ceil(PARTS);
+    prop_oneof![
+        4 => Just(Deal::Parts(2)),
+        2 => (1..=PARTS).prop_map(Deal::Parts),
+        1 => (EACH..=LENGTHS[0]).prop_map(Deal::Chunks),
+    ]
+}
+
 /// Mostly the usual one: buffers of different lengths do not go together.
 fn length() -> impl Strategy<Value = usize> {
-    prop_oneof![5 => Just(LENGTHS[0]), 1 => Just(LENGTHS[1])]
+    prop_oneof![8 => Just(LENGTHS[0]), 1 => Just(LENGTHS[1]), 1 => Just(LENGTHS[2])]
 }
 
 fn value() -> impl Strategy<Value = u32> {
@@ -157,17 +208,17 @@ fn value() -> impl Strategy<Value = u32> {
     0..100_000u32
 }
 
-fn buffer() -> impl Strategy<Value = Buffer> {
-    (0..BUFFERS).prop_map(Buffer)
+fn buffer() -> impl Strategy<Value = Name> {
+    (0..BUFFERS).prop_map(Name::Buffer)
 }
 
-fn two_buffers() -> impl Strategy<Value = (Buffer, Buffer)> {
-    let other = |(from, far): (usize, usize)| (Buffer(from), Buffer((from + far) % BUFFERS));
-    (0..BUFFERS, 1..BUFFERS).prop_map(other)
+fn pinned() -> impl Strategy<Value = Name> {
+    (0..PINNED).prop_map(Name::Pinned)
 }
 
-fn pinned() -> impl Strategy<Value = Pinned> {
-    (0..PINNED).prop_map(Pinned)
+/// What is dealt out or rejoined.
+fn dealt() -> impl Strategy<Value = Name> {
+    prop_oneof![2 => buffer(), 1 => pinned()]
 }
 
 fn held() -> impl Strategy<Value = usize> {

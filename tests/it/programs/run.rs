@@ -9,10 +9,10 @@ use std::task::Poll;
 use headwater::sim::Fault;
 use headwater::{Device, DriverError, Stream, block_on};
 
-use super::program::{
-    BUFFERS, Buffer, Does, End, How, LENGTHS, Line, PINNED, Pinned, Place, Program, STREAMS, TASKS,
-};
-use super::world::{Checked, World, execute, polled, read, to_vec};
+use super::host::{read, to_vec};
+use super::names::{Name, Operand, Span, View};
+use super::program::{Does, End, How, Line, Place, Program, STREAMS, TASKS};
+use super::world::{Came, Checked, World, execute, polled};
 use crate::common::{poll_once, sim, wait};
 
 /// Who has the device go on while the program waits.
@@ -50,18 +50,21 @@ pub(crate) struct Settings {
 }
 
 /// Runs a program to its end and reads everything.
-pub(crate) fn run(device: &Device, program: &Program, settings: Settings) -> Checked {
+pub(crate) fn run(device: &Device, program: &Program, settings: Settings) -> Checked<Came> {
     let world = RefCell::new(World::new(device, settings.refusals)?);
     let streams: Vec<_> = (0..STREAMS).map(|_| device.stream()).collect();
     let tasks = (0..TASKS).map(|_| Task::start(&world, device)).collect();
     let mut runner = Runner { device, settings, world: &world, streams, tasks };
-    for line in &program.lines {
+    for (at, line) in program.lines.iter().enumerate() {
+        world.borrow_mut().at = at;
         runner.line(line)?;
     }
     if settings.refusals {
         sim(device).clear_faults();
     }
-    runner.read_all()
+    runner.read_all(program.lines.len())?;
+    drop(runner);
+    Ok(world.into_inner().came)
 }
 
 /// An async task that does lines as they come, in a scope of its own.
@@ -83,7 +86,7 @@ impl Inbox {
     }
 
     /// What the task has taken until it is done with what it is at.
-    fn taken(&self) -> (Vec<Buffer>, Vec<Pinned>) {
+    fn taken(&self) -> Vec<Name> {
         self.doing.borrow().as_ref().map(Does::takes).unwrap_or_default()
     }
 }
@@ -158,11 +161,9 @@ impl Runner<'_, '_> {
             }
             _ => {}
         }
-        let (buffers, pinned) = line.does.needs();
+        let needs = line.does.needs();
         for task in &mut self.tasks {
-            let (taken, taken_pinned) = task.inbox.taken();
-            let needed = taken.iter().any(|x| buffers.contains(x));
-            if needed || taken_pinned.iter().any(|p| pinned.contains(p)) {
+            if task.inbox.taken().iter().any(|name| needs.contains(name)) {
                 task.finish(waiting)?;
             }
         }
@@ -181,20 +182,37 @@ impl Runner<'_, '_> {
 
     /// Drops a task; what it had taken goes with it.
     fn abort(&mut self, task: usize) -> Checked {
-        let (buffers, pinned) = self.tasks[task].inbox.taken();
+        let taken = self.tasks[task].inbox.taken();
         self.tasks[task] = Task::start(self.world, self.device);
         let mut world = self.world.borrow_mut();
-        buffers.into_iter().try_for_each(|x| world.replace(x, LENGTHS[0], false))?;
-        pinned.into_iter().try_for_each(|p| world.replace_pinned(p, LENGTHS[0]))
+        taken.into_iter().try_for_each(|name| world.lost(name))
     }
 
-    fn read_all(&mut self) -> Checked {
+    /// Reads what has been written of everything, as line `at`.
+    fn read_all(&mut self, at: usize) -> Checked {
         let (world, waiting) = (self.world, self.settings.waiting);
         self.tasks.iter_mut().try_for_each(|task| task.finish(waiting))?;
-        for x in 0..BUFFERS {
-            let stream = &self.streams[x % STREAMS];
-            waiting.drive(stream.scope(to_vec(world, Buffer(x), End::Await)))?;
+        world.borrow_mut().at = at;
+        for (turn, name) in Name::all().into_iter().enumerate() {
+            if !world.borrow().model.has(name) {
+                continue;
+            }
+            let written = world.borrow().model.written(name);
+            // All of it, and where that is refused, what can be read.
+            let slice = |(start, end)| View::Slice(Span { start, end });
+            for view in [View::All].into_iter().chain(written.into_iter().map(slice)) {
+                let operand = Operand { of: name, at: view };
+                match name {
+                    Name::Pinned(_) | Name::PinnedPart(_) => {
+                        waiting.drive(read(world, operand, How::Await))?;
+                    }
+                    _ => {
+                        let stream = &self.streams[turn % STREAMS];
+                        waiting.drive(stream.scope(to_vec(world, operand, End::Await)))?;
+                    }
+                }
+            }
         }
-        (0..PINNED).try_for_each(|p| waiting.drive(read(world, Pinned(p), How::Await)))
+        Ok(())
     }
 }

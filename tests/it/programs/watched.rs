@@ -7,12 +7,12 @@ use headwater::{Device, Race, RaceAccess};
 
 use super::program::Program;
 use super::run::{Settings, run};
-use super::world::Failed;
+use super::world::{Came, Checked};
 use crate::oracle::{Pair, acts, races};
 
 /// A run, with what was to be seen at the seam.
 pub(crate) struct Ran {
-    pub(crate) ended: Result<(), Failed>,
+    pub(crate) ended: Checked<Came>,
     pub(crate) log: Vec<LoggedStep>,
     /// As the checker has them.
     pub(crate) races: Vec<Race>,
@@ -20,7 +20,7 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// What was seen of a device on which something ended so. Threads may still be looking after it.
-    pub(crate) fn seen(device: &Device, ended: Result<(), Failed>) -> Ran {
+    pub(crate) fn seen(device: &Device, ended: Checked<Came>) -> Ran {
         loop {
             let (log, races) = (device.call_log().unwrap(), device.races().unwrap());
             if device.call_log().unwrap().len() == log.len() {
@@ -98,12 +98,13 @@ pub(crate) fn calls(log: &[LoggedStep]) -> Vec<String> {
     let mut calls = Vec::new();
     for LoggedStep { step, refused, .. } in log {
         let mut step = step.clone();
-        if let Step::HostAllocated { ptr, .. } = step {
-            blocks.push(ptr);
+        if let Step::HostAllocated { ptr, bytes, .. } = step {
+            blocks.push(ptr..ptr + bytes as u64);
         }
+        // Which block, and where in it.
         let name = |ptr: &mut u64| {
-            if let Some(block) = blocks.iter().position(|block| block == ptr) {
-                *ptr = block as u64;
+            if let Some(block) = blocks.iter().position(|block| block.contains(ptr)) {
+                *ptr = *ptr - blocks[block].start + ((block as u64) << 32);
             }
         };
         match &mut step {

@@ -1,17 +1,20 @@
 //! What lines name, and what one line does.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use headwater::{Completion, Device, DeviceBuffer, Error, Event, HostBuffer};
+use headwater::{Completion, Device, Error, Event};
 
-use super::model::{Memory, Model, Refusal, Target, counting};
-use super::program::{
-    BUFFERS, Buffer, Does, End, Fate, HELD, How, LENGTHS, Old, PINNED, Pinned, Work,
-};
+use super::dealt::own;
+use super::host::{read, to_vec, upload, write};
+use super::memory::{Held, Target, copy};
+use super::model::{Memory, Model, Refusal, counting};
+use super::names::{LENGTHS, Name, Operand, View};
+use super::program::{Deal, Does, Fate, HELD, Old, Work};
 use crate::kernels::{add_u32, copy_u32, increment};
 
 /// How a program did not do what its model says.
@@ -37,7 +40,7 @@ impl fmt::Display for Failed {
     }
 }
 
-fn wrong<T>(what: String) -> Checked<T> {
+pub(super) fn wrong<T>(what: String) -> Checked<T> {
     Err(Failed::Wrong(what))
 }
 
@@ -46,26 +49,39 @@ pub(super) async fn polled<F: Future + Unpin>(future: &mut F) -> Poll<F::Output>
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
+/// Operations that were enqueued, by what they touch: one can be several of these.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kinds {
+    pub(crate) of_slices: u64,
+    pub(crate) of_tiles: u64,
+    pub(crate) of_parts: u64,
+    pub(crate) of_shared: u64,
+}
+
+/// What a program that ended as its model says has done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Came {
+    pub(crate) kinds: Kinds,
+    /// The elements that were read, wherever that was to be waited for, and in which line.
+    pub(crate) read: Vec<(usize, Vec<u32>)>,
+}
+
 /// Everything that lines name.
 pub(super) struct World<'a> {
-    device: &'a Device,
+    pub(super) device: &'a Device,
     pub(super) refusals: bool,
-    /// `None` while a task has it.
-    pub(super) buffers: [Option<DeviceBuffer<u32>>; BUFFERS],
-    /// `None` while a task has it.
-    pub(super) pinned: [Option<HostBuffer<u32>>; PINNED],
+    /// What is there, and no task has.
+    memory: BTreeMap<Name, Held>,
     /// Of what a task has, as it was.
-    model: Model,
+    pub(super) model: Model,
     held: [Option<Completion>; HELD],
     /// Dropped when the program is over, and no sooner: what is leaked keeps its device going, and long
     /// runs open many.
     forgotten: Vec<Completion>,
     events: [Option<Event>; HELD],
-}
-
-/// What no task has: the runner has seen to it.
-fn here<T>(slot: &mut Option<T>) -> &mut T {
-    slot.as_mut().expect("no task has it")
+    pub(super) came: Came,
+    /// Which line runs.
+    pub(super) at: usize,
 }
 
 impl<'a> World<'a> {
@@ -73,20 +89,46 @@ impl<'a> World<'a> {
         let mut world = World {
             device,
             refusals,
-            buffers: [const { None }; BUFFERS],
-            pinned: [const { None }; PINNED],
-            model: Model::new(LENGTHS[0]),
+            memory: BTreeMap::new(),
+            model: Model::default(),
             held: [const { None }; HELD],
             forgotten: Vec::new(),
             events: [const { None }; HELD],
+            came: Came::default(),
+            at: 0,
         };
-        (0..BUFFERS).try_for_each(|x| world.replace(Buffer(x), LENGTHS[0], false))?;
-        (0..PINNED).try_for_each(|p| world.replace_pinned(Pinned(p), LENGTHS[0]))?;
+        for name in Name::all() {
+            match name {
+                Name::Buffer(x) => world.replace(name, LENGTHS[0], x < 2)?,
+                Name::Pinned(_) => world.replace(name, LENGTHS[0], false)?,
+                Name::Shared(_) => world.replace_shared(name, LENGTHS[0], true)?,
+                Name::Part(0) | Name::PinnedPart(0) => {
+                    world.deal(name, LENGTHS[0], true, Deal::Parts(2))?;
+                }
+                Name::Part(_) | Name::PinnedPart(_) => {}
+            }
+        }
         Ok(world)
     }
 
+    pub(super) fn take(&mut self, name: Name) -> Option<Held> {
+        self.memory.remove(&name)
+    }
+
+    pub(super) fn taken(&mut self, name: Name) -> Held {
+        self.take(name).unwrap_or_else(|| panic!("no task has {name}, which is always there"))
+    }
+
+    pub(super) fn give(&mut self, name: Name, held: Held) {
+        self.memory.insert(name, held);
+    }
+
+    pub(super) fn get(&self, name: Name) -> &Held {
+        self.memory.get(&name).unwrap_or_else(|| panic!("no task has {name}, which is there"))
+    }
+
     /// `None`: the driver refused, as it was told to.
-    fn unless_refused<T>(&self, called: Result<T, Error>) -> Checked<Option<T>> {
+    pub(super) fn unless_refused<T>(&self, called: Result<T, Error>) -> Checked<Option<T>> {
         match called {
             Err(Error::Refused { .. }) if self.refusals => Ok(None),
             called => Ok(Some(called?)),
@@ -94,7 +136,7 @@ impl<'a> World<'a> {
     }
 
     /// What the driver refuses is done again.
-    fn again<T>(&self, mut call: impl FnMut() -> Result<T, Error>) -> Checked<T> {
+    pub(super) fn again<T>(&self, mut call: impl FnMut() -> Result<T, Error>) -> Checked<T> {
         loop {
             if let Some(done) = self.unless_refused(call())? {
                 return Ok(done);
@@ -102,38 +144,59 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn replace(&mut self, Buffer(x): Buffer, len: usize, zeroed: bool) -> Checked {
-        let new = self.again(|| match zeroed {
-            true => self.device.zeros(len),
-            false => self.device.alloc(len),
-        })?;
-        self.buffers[x] = Some(new);
-        self.model.device[x] = match zeroed {
-            true => Memory::of(vec![0; len]),
-            false => Memory::unwritten(len),
-        };
+    /// Memory for a name, and what is in it.
+    pub(super) fn new_memory(
+        &self,
+        name: Name,
+        len: usize,
+        zeroed: bool,
+    ) -> Checked<(Held, Memory)> {
+        let device = self.device;
+        Ok(match name {
+            Name::Pinned(_) | Name::PinnedPart(_) => {
+                let buffer = self.again(|| device.alloc_host(len))?;
+                (Held::Pinned(buffer), vec![None; len])
+            }
+            _ if zeroed => (Held::Buffer(self.again(|| device.zeros(len))?), vec![Some(0); len]),
+            _ => (Held::Buffer(self.again(|| device.alloc(len))?), vec![None; len]),
+        })
+    }
+
+    /// A new buffer takes a name.
+    pub(super) fn replace(&mut self, name: Name, len: usize, zeroed: bool) -> Checked {
+        let (held, memory) = self.new_memory(name, len, zeroed)?;
+        self.give(name, held);
+        self.model.put(name, memory);
         Ok(())
     }
 
-    pub(super) fn replace_pinned(&mut self, Pinned(p): Pinned, len: usize) -> Checked {
-        self.pinned[p] = Some(self.again(|| self.device.alloc_host(len))?);
-        self.model.pinned[p] = Memory::unwritten(len);
-        Ok(())
-    }
-
-    fn put(&mut self, Buffer(x): Buffer, buffer: DeviceBuffer<u32>, elements: Vec<u32>) {
-        self.buffers[x] = Some(buffer);
-        self.model.write(Target::Device(x), elements);
+    /// What a task took went with it.
+    pub(super) fn lost(&mut self, name: Name) -> Checked {
+        match name {
+            Name::Buffer(_) | Name::Pinned(_) => self.replace(name, LENGTHS[0], false),
+            _ => {
+                self.model.drop(name);
+                Ok(())
+            }
+        }
     }
 
     fn enqueue(&mut self, work: Work) -> Checked<Option<Completion>> {
+        let operands = work.operands();
+        if !operands.iter().all(|operand| self.model.has(operand.of)) {
+            return Ok(None);
+        }
+        let &to = operands.last().expect("what it writes");
         match (self.call(work), self.model.outcome(work)) {
-            (Ok(completion), Ok((target, elements))) => {
-                self.model.write(target, elements);
+            (Ok(completion), Ok(elements)) => {
+                self.model.write(to, &elements);
+                self.count(&operands);
                 Ok(Some(completion))
             }
             (Err(Error::Uninitialised { .. }), Err(Refusal::Uninitialised))
+            | (Err(Error::OutOfRange { .. } | Error::NotRows { .. }), Err(Refusal::NotThere))
             | (Err(Error::LengthMismatch { .. }), Err(Refusal::LengthMismatch))
+            | (Err(Error::ShapeMismatch { .. }), Err(Refusal::ShapeMismatch))
             | (Err(Error::Requirement { .. }), Err(Refusal::Requirement)) => Ok(None),
             (Err(Error::Refused { .. }), _) if self.refusals => Ok(None),
             (Err(error), Ok(_)) => Err(error.into()),
@@ -142,30 +205,46 @@ impl<'a> World<'a> {
         }
     }
 
+    fn count(&mut self, operands: &[Operand]) {
+        let any = |is: fn(&Operand) -> bool| u64::from(operands.iter().any(is));
+        let kinds = &mut self.came.kinds;
+        kinds.of_slices += any(|operand| matches!(operand.at, View::Slice(_)));
+        kinds.of_tiles += any(|operand| matches!(operand.at, View::Tile { .. }));
+        kinds.of_parts += any(|operand| matches!(operand.of, Name::Part(_) | Name::PinnedPart(_)));
+        kinds.of_shared += any(|operand| matches!(operand.of, Name::Shared(_)));
+    }
+
     fn call(&mut self, work: Work) -> Result<Completion, Error> {
+        let &to = work.operands().last().expect("what it writes");
+        let mut held = self.taken(to.of);
+        let called = match work {
+            Work::Copy { from, by_source, .. } if from.of == to.of => {
+                held.split(from.at, to.at, |from, to| copy(from, to, by_source))
+            }
+            Work::CopyKernel { from, .. } if from.of == to.of => {
+                held.split(from.at, to.at, |from, to| {
+                    copy_u32(from.in_one_piece(), to.in_one_piece())
+                })
+            }
+            _ => held.target(to.at, |target| self.call_into(work, target)),
+        };
+        self.give(to.of, held);
+        called
+    }
+
+    /// Work that reads other memory than it writes.
+    fn call_into(&self, work: Work, target: Target<'_>) -> Result<Completion, Error> {
+        let source = |from: Operand| self.get(from.of).source(from.at);
         match work {
-            Work::Fill { x, value } => here(&mut self.buffers[x.0]).fill(value),
-            Work::Increment { x } => increment(here(&mut self.buffers[x.0])),
-            Work::Up { from, to, by_source } => {
-                let (from, to) = (here(&mut self.pinned[from.0]), here(&mut self.buffers[to.0]));
-                if by_source { from.copy_to(to) } else { to.copy_from(from) }
+            Work::Fill { value, .. } => target.fill(value),
+            Work::Increment { .. } => increment(target.in_one_piece()),
+            Work::CopyKernel { from, .. } => {
+                copy_u32(source(from)?.in_one_piece(), target.in_one_piece())
             }
-            Work::Down { from, to, by_source } => {
-                let (from, to) = (here(&mut self.buffers[from.0]), here(&mut self.pinned[to.0]));
-                if by_source { from.copy_to(to) } else { to.copy_from(from) }
-            }
-            Work::CopyKernel { to, .. } | Work::Add { to, .. } | Work::Copy { to, .. } => {
-                let mut target = self.buffers[to.0].take().expect("no task has it");
-                let of = |x: Buffer| self.buffers[x.0].as_ref().expect("no task has it");
-                let called = match work {
-                    Work::CopyKernel { from, .. } => copy_u32(of(from), &mut target),
-                    Work::Copy { from, by_source: true, .. } => of(from).copy_to(&mut target),
-                    Work::Copy { from, .. } => target.copy_from(of(from)),
-                    Work::Add { a, b, .. } => add_u32(of(a), of(b), &mut target),
-                    _ => unreachable!("has no device buffer as a source"),
-                };
-                self.buffers[to.0] = Some(target);
-                called
+            Work::Copy { from, by_source, .. } => copy(source(from)?, target, by_source),
+            Work::Add { a, b, .. } => {
+                let (a, b) = (source(a)?.in_one_piece(), source(b)?.in_one_piece());
+                add_u32(a, b, target.in_one_piece())
             }
         }
     }
@@ -185,21 +264,30 @@ pub(super) async fn execute(world: &RefCell<World<'_>>, does: Does) -> Checked {
         Does::Alloc { x, len, zeroed, old } => {
             let mut world = world.borrow_mut();
             if matches!(old, Old::DroppedBefore) {
-                world.buffers[x.0] = None;
+                drop(world.taken(x));
             }
             world.replace(x, len, zeroed)
-        }
-        Does::AllocHost { p, len, old } => {
-            let mut world = world.borrow_mut();
-            if matches!(old, Old::DroppedBefore) {
-                world.pinned[p.0] = None;
-            }
-            world.replace_pinned(p, len)
         }
         Does::Upload { x, len, value, end } => upload(world, x, counting(value, len), end).await,
         Does::ToVec { x, end } => to_vec(world, x, end).await,
         Does::Read { p, how } => read(world, p, how).await,
         Does::Write { p, value, how } => write(world, p, value, how).await,
+        Does::Rejoin { x, order, stranger, deal } => {
+            world.borrow_mut().rejoin(x, order, stranger, deal)
+        }
+        Does::Deal { x, len, deal } => world.borrow_mut().deal(x, len, false, deal),
+        Does::DropPart { part } => {
+            let mut world = world.borrow_mut();
+            drop(world.take(part));
+            world.model.drop(part);
+            Ok(())
+        }
+        Does::Own { part, value } => own(world, part, value).await,
+        Does::Share { x, shared } => world.borrow_mut().share(x, shared),
+        Does::CloneShared => world.borrow_mut().clone_shared(),
+        Does::AllocShared { shared, len, zeroed } => {
+            world.borrow_mut().replace_shared(shared, len, zeroed)
+        }
         Does::Record { event } => {
             let mut world = world.borrow_mut();
             let recorded = world.unless_refused(device.current_stream().record())?;
@@ -258,108 +346,6 @@ async fn settle(world: &RefCell<World<'_>>, mut completion: Completion, fate: Fa
             world.borrow_mut().held[held] = Some(completion);
         }
         Fate::Forget => world.borrow_mut().forgotten.push(completion),
-    }
-    Ok(())
-}
-
-async fn upload(world: &RefCell<World<'_>>, x: Buffer, data: Vec<u32>, end: End) -> Checked {
-    let mut upload = world.borrow().device.upload(&data);
-    let uploaded = match end {
-        End::Drop => return Ok(()),
-        End::PollAndDrop => match polled(&mut upload).await {
-            Poll::Ready(uploaded) => uploaded,
-            Poll::Pending => return Ok(()),
-        },
-        End::Await => {
-            let old = world.borrow_mut().buffers[x.0].take();
-            let uploaded = upload.await;
-            world.borrow_mut().buffers[x.0] = old;
-            uploaded
-        }
-    };
-    let mut world = world.borrow_mut();
-    if let Some(buffer) = world.unless_refused(uploaded)? {
-        world.put(x, buffer, data);
-    }
-    Ok(())
-}
-
-pub(super) async fn to_vec(world: &RefCell<World<'_>>, x: Buffer, end: End) -> Checked {
-    let expected = world.borrow().model.device[x.0].elements.clone();
-    let mut reading = here(&mut world.borrow_mut().buffers[x.0]).to_vec();
-    let read = match end {
-        End::Drop => return Ok(()),
-        End::PollAndDrop => match polled(&mut reading).await {
-            Poll::Ready(read) => read,
-            Poll::Pending => return Ok(()),
-        },
-        End::Await => reading.await,
-    };
-    check(world, x, read, expected)
-}
-
-/// Holds what was read against what the model had when it was asked for.
-fn check<T: std::ops::Deref<Target = [u32]>>(
-    world: &RefCell<World<'_>>,
-    what: impl fmt::Display,
-    read: Result<T, Error>,
-    expected: Option<Vec<u32>>,
-) -> Checked {
-    match (read, expected) {
-        (Ok(read), Some(expected)) if *read == expected => Ok(()),
-        (Err(Error::Uninitialised { .. }), None) => Ok(()),
-        (Err(Error::Refused { .. }), _) if world.borrow().refusals => Ok(()),
-        (Ok(read), expected) => {
-            wrong(format!("{what} was read as {:?}, and is {expected:?}", &*read))
-        }
-        (Err(error), Some(_)) => Err(error.into()),
-        (Err(error), None) => wrong(format!("{what}, which nobody wrote: {error}")),
-    }
-}
-
-pub(super) async fn read(world: &RefCell<World<'_>>, p: Pinned, how: How) -> Checked {
-    let expected = world.borrow().model.pinned[p.0].elements.clone();
-    // Kept from others while it is awaited.
-    let buffer = world.borrow_mut().pinned[p.0].take().expect("no task has it");
-    let checked = match how {
-        How::Await => {
-            let read = buffer.read().await;
-            check(world, p, read, expected)
-        }
-        How::Block => check(world, p, buffer.blocking_read(), expected),
-        How::Try => match buffer.try_read() {
-            Err(Error::InFlight { .. }) => Ok(()),
-            read => check(world, p, read, expected),
-        },
-        How::PollAndDrop => match polled(&mut buffer.read()).await {
-            Poll::Ready(read) => check(world, p, read, expected),
-            Poll::Pending => Ok(()),
-        },
-    };
-    world.borrow_mut().pinned[p.0] = Some(buffer);
-    checked
-}
-
-async fn write(world: &RefCell<World<'_>>, p: Pinned, value: u32, how: How) -> Checked {
-    let mut buffer = world.borrow_mut().pinned[p.0].take().expect("no task has it");
-    let elements = counting(value, buffer.len());
-    let written = match how {
-        How::Await => Some(buffer.write().await?),
-        How::Block => Some(buffer.blocking_write()?),
-        How::Try => match buffer.try_write() {
-            Err(Error::InFlight { .. }) => None,
-            written => Some(written?),
-        },
-        How::PollAndDrop => match polled(&mut buffer.write()).await {
-            Poll::Ready(written) => Some(written?),
-            Poll::Pending => None,
-        },
-    };
-    let written = written.map(|mut bytes| bytes.copy_from_slice(&elements)).is_some();
-    let mut world = world.borrow_mut();
-    world.pinned[p.0] = Some(buffer);
-    if written {
-        world.model.write(Target::Pinned(p.0), elements);
     }
     Ok(())
 }
