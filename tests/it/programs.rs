@@ -278,21 +278,32 @@ fn every_lost_wait_that_matters_is_reported_and_no_other() {
     }
 }
 
-#[test]
-fn every_wait_is_for_a_conflict_of_what_comes_next() {
+/// Has every wait of programs justified, on each of the schedules in lock-step.
+fn each_wait(shape: Shape, programs: u64) {
     // No waits of the programs' own.
-    let shape = Shape { events: false, shared: false, ..SHAPE };
+    let shape = Shape { events: false, ..shape };
     for (name, schedule) in [("lazy", LAZY), ("random", RANDOM)] {
         let waits = RefCell::new(Waits::default());
-        each_program(shape, seeds(60), |program| {
+        each_program(shape, seeds(programs), |program| {
             let ran = watched(&losing(schedule(program), None), program, IN_THREAD);
             ran.ended.map_err(|failed| failed.to_string())?;
-            each_wait_has_a_conflict(&ran.log, &acts(&ran.log), &mut waits.borrow_mut())
+            let mut waits = waits.borrow_mut();
+            each_wait_has_a_conflict(&ran.log, &acts(&ran.log), shape.shared, &mut waits)
         });
         let waits = waits.into_inner();
         println!("{name}: {waits}");
         at_least(40, waits.programs, "waits", waits.waits);
     }
+}
+
+#[test]
+fn every_wait_is_for_a_conflict_of_what_comes_next() {
+    each_wait(Shape { shared: false, ..SHAPE }, 60);
+}
+
+#[test]
+fn every_wait_is_for_a_conflict_or_for_streams_that_read_shared_memory() {
+    each_wait(SHAPE, 30);
 }
 
 /// What was read in each line that waited for it, on one stream or on many.

@@ -50,6 +50,10 @@ impl Done {
              0 races, 0 wrong bytes"
         );
         at_least(50, programs, "operations", operations);
+        at_least(5, programs, "operations on shared buffers", of_shared);
+        at_least(5, programs, "operations on parts", of_parts);
+        at_least(10, programs, "operations on tiles", of_tiles);
+        at_least(20, programs, "operations on slices", of_slices);
         at_least(30, programs, "waits", waits);
         at_least(if refusals { 5 } else { 0 }, programs, "refused calls", refused);
         assert!(refusals || refused == 0, "{refused} calls were refused");

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 
 use super::names::{BUFFERS, LENGTHS, Name, PARTS, PINNED, SHARED};
-use super::operands::{down, of_one, on_device, on_host, three, to_read, up, written};
+use super::operands::{
+    down, of_one, on_device, on_host, rows_and_column, rows_and_column_of_one, three, to_read, up,
+    written,
+};
 use super::program::{
     Deal, Does, End, Fate, HELD, How, Line, Old, Order, Place, Program, STREAMS, TASKS, Work,
 };
@@ -120,6 +123,8 @@ fn work(shape: Shape) -> impl Strategy<Value = Work> {
         4 => on_device(shape, false).prop_map(|(from, to)| Work::CopyKernel { from, to }),
         1 => of_one(false).prop_map(|(from, to)| Work::CopyKernel { from, to }),
         4 => three(shape).prop_map(|[a, b, to]| Work::Add { a, b, to }),
+        3 => rows_and_column(shape).prop_map(|(from, to)| Work::SumRows { from, to }),
+        1 => rows_and_column_of_one().prop_map(|(from, to)| Work::SumRows { from, to }),
         4 => (on_device(shape, true), by()).prop_map(move |(of, by)| copies(of, by)),
         2 => (of_one(true), by()).prop_map(move |(of, by)| copies(of, by)),
         5 => (up(), by()).prop_map(move |(of, by)| copies(of, by)),
@@ -172,7 +177,7 @@ fn upload(shape: Shape) -> impl Strategy<Value = Does> {
 
 fn alloc() -> impl Strategy<Value = Does> {
     let x = prop_oneof![2 => buffer(), 1 => pinned()];
-    (x, length(), any::<bool>(), old()).prop_map(|(x, len, zeroed, old)| Does::Alloc {
+    (x, length(), prop::bool::weighted(0.7), old()).prop_map(|(x, len, zeroed, old)| Does::Alloc {
         x,
         len,
         zeroed,

@@ -182,6 +182,14 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// What kernels on rows take.
+    pub(super) fn in_rows(self) -> DeviceTile<'a, u32> {
+        match self {
+            Source::Tile(tile) => tile,
+            _ => unreachable!("no line has a kernel read this by rows"),
+        }
+    }
+
     pub(super) fn to_vec(self) -> headwater::ToVec<u32> {
         match self {
             Source::Slice(slice) => slice.to_vec(),
@@ -197,6 +205,14 @@ impl<'a> Target<'a> {
         match self {
             Target::Slice(slice) => slice,
             _ => unreachable!("no line has a kernel write this"),
+        }
+    }
+
+    /// What kernels on rows take.
+    pub(super) fn in_rows(self) -> DeviceTileMut<'a, u32> {
+        match self {
+            Target::Tile(tile) => tile,
+            _ => unreachable!("no line has a kernel write this by rows"),
         }
     }
 

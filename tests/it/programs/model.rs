@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::names::{Name, Operand};
+use super::names::{Name, Operand, Span, View};
 use super::program::{Deal, Order, Work};
 
 /// Elements of a buffer or of a part; `None` where nothing has written one.
@@ -94,19 +94,21 @@ impl Model {
         indices.iter().zip(elements).for_each(|(index, element)| memory[*index] = Some(*element));
     }
 
-    /// The ranges of what has been written.
-    pub(crate) fn written(&self, name: Name) -> Vec<(usize, usize)> {
+    /// What has been written, in pieces as long as can be.
+    pub(crate) fn written(&self, name: Name) -> Vec<View> {
         let memory = self.memory(name);
-        let mut runs = Vec::new();
+        let mut views = Vec::new();
         let mut at = 0;
         while at < memory.len() {
-            let run = memory[at..].iter().take_while(|element| element.is_some()).count();
-            if run > 0 {
-                runs.push((at, at + run));
+            let len = memory[at..].iter().take_while(|element| element.is_some()).count();
+            match len {
+                0 => {}
+                len if len == memory.len() => views.push(View::All),
+                len => views.push(View::Slice(Span::new(at, len))),
             }
-            at += run + 1;
+            at += len + 1;
         }
-        runs
+        views
     }
 
     /// What work writes, into its last operand; or why it cannot be done.
@@ -129,6 +131,16 @@ impl Model {
                 }
                 let (a, b) = (self.read(a)?, self.read(b)?);
                 Ok(a.iter().zip(b).map(|(a, b)| a.wrapping_add(b)).collect())
+            }
+            Work::SumRows { from, to } => {
+                let memory = self.memory(from.of);
+                let tile = from.at.elements(memory.len())?.tile;
+                let [rows, columns] = tile.expect("a line has it sum tiles");
+                if rows != self.len(to)? {
+                    return Err(Refusal::Requirement);
+                }
+                let sum = |row: &[u32]| row.iter().fold(0, |sum: u32, x| sum.wrapping_add(*x));
+                Ok(self.read(from)?.chunks(columns).map(sum).collect())
             }
             Work::Copy { from, to, .. } => {
                 let shape = |of: Operand| of.at.elements(self.memory(of.of).len());

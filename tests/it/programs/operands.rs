@@ -69,7 +69,10 @@ struct Choice {
 
 impl Choice {
     fn operand(self, form: Form) -> Operand {
-        let fits = form.len() <= PART;
+        let fits = match form {
+            Form::Block(rows, _) if self.tile => rows <= PART / COLUMNS,
+            form => form.len() <= PART,
+        };
         let (of, len) = match self.kind {
             Kind::Part if fits => (Name::Part(self.part()), PART),
             Kind::Buffer | Kind::Part => (Name::Buffer(self.index % BUFFERS), LEN),
@@ -90,14 +93,10 @@ impl Choice {
 
     fn view(self, form: Form, len: usize) -> View {
         match form {
-            Form::Block(rows, columns)
-                if self.tile && rows <= len / COLUMNS && columns <= COLUMNS =>
-            {
-                View::Tile {
-                    rows: within(self.at[0], rows, len / COLUMNS),
-                    columns: within(self.at[1], columns, COLUMNS),
-                }
-            }
+            Form::Block(rows, columns) if self.tile => View::Tile {
+                rows: within(self.at[0], rows, len / COLUMNS),
+                columns: within(self.at[1], columns, COLUMNS),
+            },
             Form::Whole => View::All,
             form if form.len() == len => View::All,
             form => View::Slice(within(self.at[0], form.len(), len)),
@@ -111,7 +110,7 @@ fn within(at: usize, len: usize, of: usize) -> Span {
 }
 
 fn choice(kind: impl Strategy<Value = Kind>, tiles: bool) -> impl Strategy<Value = Choice> {
-    let tile = if tiles { any::<bool>().boxed() } else { Just(false).boxed() };
+    let tile = if tiles { prop::bool::weighted(0.7).boxed() } else { Just(false).boxed() };
     (kind, 0..PARTS * BUFFERS, [0..LEN, 0..COLUMNS], tile)
         .prop_map(|(kind, index, at, tile)| Choice { kind, index, at, tile })
 }
@@ -190,6 +189,35 @@ pub(super) fn three(shape: Shape) -> impl Strategy<Value = [Operand; 3]> {
     (form(), source(), source(), target(false)).prop_map(|(form, a, b, to)| {
         let to = to.operand(form);
         [other(a.operand(form), to), other(b.operand(form), to), to]
+    })
+}
+
+/// Rows to read, and as many of one column to write.
+pub(super) fn rows_and_column(shape: Shape) -> impl Strategy<Value = (Operand, Operand)> {
+    (1..=LEN / COLUMNS, 1..=COLUMNS, source(shape, true), target(true)).prop_map(
+        |(rows, columns, from, to)| {
+            let tile = |choice: Choice, columns| {
+                Choice { tile: true, ..choice }.operand(Form::Block(rows, columns))
+            };
+            let to = tile(to, 1);
+            (other(tile(from, columns), to), to)
+        },
+    )
+}
+
+/// As [`rows_and_column`], of one buffer.
+pub(super) fn rows_and_column_of_one() -> impl Strategy<Value = (Operand, Operand)> {
+    let rows = (1..=LEN / COLUMNS, [0..LEN, 0..LEN]);
+    let columns = (1..COLUMNS, [0..COLUMNS, 0..COLUMNS], 1..=COLUMNS);
+    (0..BUFFERS, rows, columns).prop_map(|(x, (height, rows), (mid, at, width))| {
+        let tile = |row, columns| {
+            let rows = within(row, height, LEN / COLUMNS);
+            Operand { of: Name::Buffer(x), at: View::Tile { rows, columns } }
+        };
+        let width = width.min(mid);
+        let to = within(at[1], 1, COLUMNS - mid);
+        let from = tile(rows[0], within(at[0], width, mid));
+        (from, tile(rows[1], Span::new(mid + to.start, 1)))
     })
 }
 

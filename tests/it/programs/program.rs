@@ -144,11 +144,10 @@ pub(crate) enum Work {
         x: Operand,
         value: u32,
     },
-    /// Of elements in one piece, as of all kernels.
+    /// By a kernel, of elements in one piece, as the next two.
     Increment {
         x: Operand,
     },
-    /// By a kernel.
     CopyKernel {
         from: Operand,
         to: Operand,
@@ -158,7 +157,12 @@ pub(crate) enum Work {
         b: Operand,
         to: Operand,
     },
-    /// By the driver, of which one side may be pinned; `by_source`: which of the two methods.
+    /// By a kernel, of one tile into one column of another.
+    SumRows {
+        from: Operand,
+        to: Operand,
+    },
+    /// By the driver; one side may be pinned; `by_source`: which of the two methods.
     Copy {
         from: Operand,
         to: Operand,
@@ -223,7 +227,9 @@ impl Work {
     pub(crate) fn operands(self) -> Vec<Operand> {
         match self {
             Work::Fill { x, .. } | Work::Increment { x } => vec![x],
-            Work::CopyKernel { from, to } | Work::Copy { from, to, .. } => vec![from, to],
+            Work::CopyKernel { from, to }
+            | Work::SumRows { from, to }
+            | Work::Copy { from, to, .. } => vec![from, to],
             Work::Add { a, b, to } => vec![a, b, to],
         }
     }

@@ -10,7 +10,7 @@ use headwater::sim::Fault;
 use headwater::{Device, DriverError, Stream, block_on};
 
 use super::host::{read, to_vec};
-use super::names::{Name, Operand, Span, View};
+use super::names::{Name, Operand};
 use super::program::{Does, End, How, Line, Place, Program, STREAMS, TASKS};
 use super::world::{Came, Checked, World, execute, polled};
 use crate::common::{poll_once, sim, wait};
@@ -197,10 +197,8 @@ impl Runner<'_, '_> {
             if !world.borrow().model.has(name) {
                 continue;
             }
-            let written = world.borrow().model.written(name);
-            // All of it, and where that is refused, what can be read.
-            let slice = |(start, end)| View::Slice(Span { start, end });
-            for view in [View::All].into_iter().chain(written.into_iter().map(slice)) {
+            let views = world.borrow().model.written(name);
+            for view in views {
                 let operand = Operand { of: name, at: view };
                 match name {
                     Name::Pinned(_) | Name::PinnedPart(_) => {

@@ -12,6 +12,7 @@ impl fmt::Display for Work {
             Work::Increment { x } => write!(f, "increment(&mut {x})"),
             Work::CopyKernel { from, to } => write!(f, "copy_u32(&{from}, &mut {to})"),
             Work::Add { a, b, to } => write!(f, "add_u32(&{a}, &{b}, &mut {to})"),
+            Work::SumRows { from, to } => write!(f, "sum_rows(&{from}, &mut {to})"),
             Work::Copy { from, to, by_source: true } => write!(f, "{from}.copy_to(&mut {to})"),
             Work::Copy { from, to, .. } => write!(f, "{to}.copy_from(&{from})"),
         }
@@ -160,8 +161,8 @@ impl fmt::Display for Line {
 const PREAMBLE: &str = "\
 // s…: in the scope of that stream; t…: in that task; else in neither. x[1..5]: a slice of x;
 // x[0..2, 1..3]: where rows 0..2 and columns 1..3 meet, of x as a matrix of 4 columns.
-// At first a, b = device.zeros(16)?; c, d = device.alloc(16)?; [e0, e1] = device.zeros(16)?.into_parts(2)?;
-// v, w = device.zeros(16)?.into_shared(); p, q = device.alloc_host(16)?;
+// At first a, b, c = device.zeros(16)?; d = device.alloc(16)?; [e0, e1] = device.zeros(16)?.into_parts(2)?;
+// v, w = device.zeros(16)?.into_shared(); p, q = device.alloc_host(16)?, of which p is written: 0, 1, …;
 // [r0, r1] = device.alloc_host(16)?.into_parts(2)?. A line without a part that it names is left out.
 ";
 

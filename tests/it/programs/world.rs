@@ -15,7 +15,7 @@ use super::memory::{Held, Target, copy};
 use super::model::{Memory, Model, Refusal, counting};
 use super::names::{LENGTHS, Name, Operand, View};
 use super::program::{Deal, Does, Fate, HELD, Old, Work};
-use crate::kernels::{add_u32, copy_u32, increment};
+use crate::kernels::{add_u32, copy_u32, increment, sum_rows};
 
 /// How a program did not do what its model says.
 pub(crate) enum Failed {
@@ -99,7 +99,7 @@ impl<'a> World<'a> {
         };
         for name in Name::all() {
             match name {
-                Name::Buffer(x) => world.replace(name, LENGTHS[0], x < 2)?,
+                Name::Buffer(x) => world.replace(name, LENGTHS[0], x < 3)?,
                 Name::Pinned(_) => world.replace(name, LENGTHS[0], false)?,
                 Name::Shared(_) => world.replace_shared(name, LENGTHS[0], true)?,
                 Name::Part(0) | Name::PinnedPart(0) => {
@@ -108,6 +108,11 @@ impl<'a> World<'a> {
                 Name::Part(_) | Name::PinnedPart(_) => {}
             }
         }
+        let (first, elements) = (Name::Pinned(0), counting(0, LENGTHS[0]));
+        if let Some(Held::Pinned(buffer)) = world.memory.get_mut(&first) {
+            buffer.try_write()?.copy_from_slice(&elements);
+        }
+        world.model.write(Operand::all(first), &elements);
         Ok(world)
     }
 
@@ -226,6 +231,9 @@ impl<'a> World<'a> {
                     copy_u32(from.in_one_piece(), to.in_one_piece())
                 })
             }
+            Work::SumRows { from, .. } if from.of == to.of => {
+                held.split(from.at, to.at, |from, to| sum_rows(from.in_rows(), to.in_rows()))
+            }
             _ => held.target(to.at, |target| self.call_into(work, target)),
         };
         self.give(to.of, held);
@@ -241,6 +249,7 @@ impl<'a> World<'a> {
             Work::CopyKernel { from, .. } => {
                 copy_u32(source(from)?.in_one_piece(), target.in_one_piece())
             }
+            Work::SumRows { from, .. } => sum_rows(source(from)?.in_rows(), target.in_rows()),
             Work::Copy { from, by_source, .. } => copy(source(from)?, target, by_source),
             Work::Add { a, b, .. } => {
                 let (a, b) = (source(a)?.in_one_piece(), source(b)?.in_one_piece());
