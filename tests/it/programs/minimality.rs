@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use headwater::testing::LoggedStep;
+use headwater::testing::{LoggedStep, Step, wait_count};
 
 use crate::oracle::{Act, conflicts, matters};
 
@@ -82,6 +82,24 @@ pub(crate) fn each_wait_has_a_conflict(
             }
         };
         tally.late += u64::from(more > 0);
+    }
+    counts_agree(log)
+}
+
+/// Checks that what counts waits for users has every wait needed, and missing where it is left out.
+fn counts_agree(log: &[LoggedStep]) -> Result<(), String> {
+    let whole = wait_count(log);
+    let made = |logged: &&LoggedStep| {
+        matches!(logged.step, Step::Waited { .. }) && logged.refused.is_none()
+    };
+    if whole.issued != log.iter().filter(made).count() as u64 || whole.needed != whole.issued {
+        return Err(format!("counted: {whole}"));
+    }
+    for (at, _) in log.iter().enumerate().filter(|(_, logged)| made(logged)) {
+        let without = wait_count(&[&log[..at], &log[at + 1..]].concat());
+        if without.needed <= without.issued {
+            return Err(format!("counted without wait {at}: {without}"));
+        }
     }
     Ok(())
 }
