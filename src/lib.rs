@@ -61,8 +61,8 @@
 //! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
 //!   [`Stream::set_current`]; CUDA's own [default ones](Device::legacy_default_stream); [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
-//! - [`testing`]: how to test a program without a GPU, under every order of things. [`sim`]: the
-//!   simulated device itself.
+//! - [`testing`]: how to test a program without a GPU, under every order of things, and how many
+//!   waits it needs ([`testing::wait_count`]). [`sim`]: the simulated device itself.
 //! - Errors: one [`Error`]; a call that is refused enqueued nothing. A kernel that faults ends every
 //!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects).
 //!   What no call returns goes to [`DeviceBuilder::on_error`].
