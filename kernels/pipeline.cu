@@ -1,6 +1,6 @@
 // The kernels of the examples: slow and simple arithmetic, to have something to overlap.
 //
-// Thread i touches element i alone, in every kernel. Their Rust twins are compared with them bit
+// Thread i touches element i alone, in every kernel, or of a column row i. Their Rust twins are compared with them bit
 // for bit, so multiplications and additions are not fused (--fmad=false).
 
 static __device__ unsigned item() { return blockIdx.x * blockDim.x + threadIdx.x; }
@@ -35,4 +35,16 @@ extern "C" __global__ void set_value(float *x, unsigned n, float value) {
 extern "C" __global__ void square(float *x, unsigned n) {
     unsigned i = item();
     if (i < n) x[i] = x[i] * x[i];
+}
+
+// x[i * stride] after `rounds` times v + weights[i], each addition in need of the one before it: a column
+// of a matrix with `stride` elements from row to row.
+extern "C" __global__ void accumulate(float *x, unsigned rows, unsigned stride, const float *weights,
+                                      unsigned rounds) {
+    unsigned i = item();
+    if (i < rows) {
+        float v = x[(unsigned long long)i * stride];
+        for (unsigned round = 0; round < rounds; ++round) v = v + weights[i];
+        x[(unsigned long long)i * stride] = v;
+    }
 }

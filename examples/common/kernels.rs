@@ -4,10 +4,13 @@
 //! enough to stay in registers, with the rounds outside, so that the compiler vectorises them.
 #![allow(dead_code, reason = "whoever includes this file uses some of the kernels")]
 
+use headwater::TileMut;
+
 #[headwater::kernels(ptx = include_str!("../../kernels/pipeline.ptx"))]
 #[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
 // SAFETY: thread i < n touches element i of each slice only, and n is the length of each: where
-// there are two, equal lengths are required. `work` and `set_value` have a thread for every element
+// there are two, equal lengths are required. In `accumulate` it touches row i of the tile, i * stride
+// elements behind the first, which has one column and as many rows as there are weights. `work` and `set_value` have a thread for every element
 // of what they fill, and write it without having read it. Every bit pattern is an f32.
 unsafe extern "C" {
     /// `output[i]` is `input[i]` after `rounds` times `v * 0.99 + 0.01` in `f32`.
@@ -43,6 +46,19 @@ unsafe extern "C" {
     #[args(x, x.len() as u32)]
     #[twin(square_on_host)]
     pub(crate) safe fn square(x: &mut [f32]);
+
+    /// `column[(i, 0)]` after `rounds` times `v + weights[i]`.
+    #[launch(
+        items = column.rows(),
+        block = 256,
+        require = column.columns() == 1,
+        require = column.rows() == weights.len(),
+        // A thread alone waits four cycles of 2 GHz for each sum.
+        nanoseconds = u64::from(rounds) * 2,
+    )]
+    #[args(column, column.rows() as u32, column.stride() as u32, weights, rounds)]
+    #[twin(accumulate_on_host)]
+    pub(crate) safe fn accumulate(column: TileMut<'_, f32>, weights: &[f32], rounds: u32);
 }
 
 /// Twelve SSE registers, the fastest of 8 to 128 elements where there is no AVX.
@@ -88,5 +104,27 @@ pub(crate) fn set_value_on_host(x: &mut [f32], value: f32) {
 pub(crate) fn square_on_host(x: &mut [f32]) {
     for x in x {
         *x *= *x;
+    }
+}
+
+/// Six SSE registers of sums and six of weights.
+const ACCUMULATE_PIECE: usize = 24;
+
+pub(crate) fn accumulate_on_host(mut column: TileMut<'_, f32>, weights: &[f32], rounds: u32) {
+    for (piece, weights) in weights.chunks(ACCUMULATE_PIECE).enumerate() {
+        let first = piece * ACCUMULATE_PIECE;
+        let (mut sums, mut each) = ([0.0f32; ACCUMULATE_PIECE], [0.0f32; ACCUMULATE_PIECE]);
+        each[..weights.len()].copy_from_slice(weights);
+        for (i, sum) in sums.iter_mut().enumerate().take(weights.len()) {
+            *sum = column[(first + i, 0)];
+        }
+        for _ in 0..rounds {
+            for (sum, weight) in sums.iter_mut().zip(&each) {
+                *sum += weight;
+            }
+        }
+        for (i, sum) in sums.iter().enumerate().take(weights.len()) {
+            column[(first + i, 0)] = *sum;
+        }
     }
 }

@@ -3,7 +3,9 @@
 use headwater::{Result, TileMut, TileRef};
 
 use crate::common::{WATCHDOG, any_device, elements, own_device, wait};
-use crate::kernels::pipeline::{busy, busy_on_host, square, square_on_host, work, work_on_host};
+use crate::kernels::pipeline::{
+    accumulate, accumulate_on_host, busy, busy_on_host, square, square_on_host, work, work_on_host,
+};
 use crate::kernels::{
     add, add_on_host, delay, scale_rows, scale_rows_on_host, sum_rows, sum_rows_on_host,
 };
@@ -66,6 +68,18 @@ fn twins_of_kernels_on_tiles_compute_what_they_do_to_the_bit() -> Result<()> {
         sum_rows_on_host(TileRef::new(&b, columns)?, TileMut::new(&mut sums, 1)?);
         let expected: Vec<_> = sums.into_iter().flat_map(|sum| [0, sum]).collect();
         assert_eq!(elements(&to), expected, "sum_rows, {rows} x {columns}");
+
+        let weights = values(rows, 3.0);
+        let mut z = wait(device.upload(&a))?;
+        let last = columns - 1;
+        accumulate(z.rows_of_mut(columns)?.column_mut(last)?, &wait(device.upload(&weights))?, 19)?;
+        let mut column: Vec<_> = a.iter().skip(last).step_by(columns).copied().collect();
+        accumulate_on_host(TileMut::new(&mut column, 1)?, &weights, 19);
+        let mut expected = a;
+        for (row, x) in expected.chunks_mut(columns).zip(column) {
+            row[last] = x;
+        }
+        assert_eq!(bits(&elements(&z)), bits(&expected), "accumulate, {rows} x {columns}");
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The twins that are written for speed compute what a plain loop does, to the bit.
 
-use crate::kernels::pipeline::{busy_on_host, work_on_host};
+use headwater::{Result, TileMut};
+
+use crate::kernels::pipeline::{accumulate_on_host, busy_on_host, work_on_host};
 
 /// Lengths around the pieces that the twins work in.
 const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 47, 48, 49, 200];
@@ -36,4 +38,25 @@ fn the_twin_of_busy_equals_a_plain_loop() {
         busy_on_host(&mut x, 37);
         assert_eq!(bits(&x), bits(&plain), "{n} elements");
     }
+}
+
+#[test]
+fn the_twin_of_accumulate_equals_a_plain_loop() -> Result<()> {
+    for n in LENGTHS.into_iter().filter(|n| *n > 0) {
+        let (weights, x) = (elements(n), elements(3 * n));
+        let mut plain = x.clone();
+        for (row, weight) in plain.chunks_mut(3).zip(&weights) {
+            row[0] = (0..37).fold(row[0], |v, _| v + weight);
+        }
+        let mut sums = x.clone();
+        for (row, weight) in sums.chunks_mut(3).zip(&weights) {
+            accumulate_on_host(TileMut::new(&mut row[..1], 1)?, &[*weight], 37);
+        }
+        assert_eq!(bits(&sums), bits(&plain), "{n} elements, one by one");
+        let mut column: Vec<_> = x.iter().step_by(3).copied().collect();
+        accumulate_on_host(TileMut::new(&mut column, 1)?, &weights, 37);
+        let plain: Vec<_> = plain.into_iter().step_by(3).collect();
+        assert_eq!(bits(&column), bits(&plain), "{n} elements");
+    }
+    Ok(())
 }
