@@ -1,13 +1,15 @@
 //! The same chunked pipeline on one, two and four streams: how much of the copying hides behind
 //! the computing.
 //!
-//! 256 MiB of `f32` in 16 chunks of pinned memory on a GPU, less on the simulated device, whose
-//! times are virtual. Every element is checked after every run.
+//! 256 MiB of `f32` in 16 chunks of one pinned array for each direction on a GPU, less on the simulated
+//! device, whose times are virtual. Every element is checked after every run.
 
 #[path = "common/clock.rs"]
 mod clock;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/digest.rs"]
+mod digest;
 #[path = "common/kernels.rs"]
 mod kernels;
 #[path = "common/pipeline.rs"]
@@ -15,6 +17,7 @@ mod pipeline;
 
 use headwater::Result;
 
+use digest::Digest;
 use pipeline::Pipeline;
 
 const CHUNKS: usize = 16;
@@ -33,10 +36,12 @@ async fn main() -> Result<()> {
     pipeline.run(1).await?; // warm up
     pipeline.check().await?;
     let mut one_stream = None;
+    let mut digest = Digest::new();
     for streams in [1, 2, 4] {
         let mut runs = Vec::new();
         for _ in 0..RUNS {
             runs.push(pipeline.run(streams).await?);
+            digest = Digest::of(&pipeline.results().await?);
             pipeline.check().await?;
         }
         runs.sort();
@@ -59,6 +64,7 @@ async fn main() -> Result<()> {
     let model = (3 * CHUNKS) as f64 / (CHUNKS + 2) as f64;
     println!("were all stages equally long: 3N / (N + 2) = {model:.2} times one stream");
     println!("every element is right");
+    digest.tell();
     Ok(())
 }
 

@@ -1,8 +1,9 @@
-//! What time it is where the work runs.
+//! What time it is where the work runs, and how long it took there.
+#![allow(dead_code, reason = "whoever includes this file asks for one or the other")]
 
 use std::time::{Duration, Instant};
 
-use headwater::Device;
+use headwater::{Device, Elapsed, Result, Stream};
 
 /// Wall time on a GPU; on a simulated device the virtual time of its host.
 pub(crate) struct Clock<'a> {
@@ -23,5 +24,20 @@ impl<'a> Clock<'a> {
             Some(simulator) => Duration::from_nanos(simulator.host_now() - self.virtual_ns),
             None => self.wall.elapsed(),
         }
+    }
+}
+
+/// Device time of what `enqueue` puts on `stream`, by events.
+pub(crate) async fn device_time(
+    stream: &Stream,
+    enqueue: impl FnOnce() -> Result<()>,
+) -> Result<Duration> {
+    let start = stream.record_timed()?;
+    stream.in_scope(enqueue)?;
+    let end = stream.record_timed()?;
+    (&end).await?;
+    match end.elapsed_since(&start)? {
+        Elapsed::Time(time) => Ok(time),
+        other => panic!("both events were recorded with timing and awaited, yet: {other:?}"),
     }
 }
