@@ -65,8 +65,13 @@ step conformance "${TESTS_LIMIT_S:-300}" ./lib/headwater driver::conformance:: \
 step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 \
     --skip layers:: --skip documents:: --skip exit::
 step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
-for example in async_launch stale engines overlap; do
+step example-engines 120 ./example/engines
+for example in async_launch stale overlap two_buffers columns fan_in; do
     step "example-$example" 120 "./example/$example"
+    step "example-$example-one-stream" 120 env HEADWATER_SINGLE_STREAM=1 "./example/$example"
+    # The same bytes on many streams and on one.
+    step "example-$example-digest" 10 grep --fixed-strings --line-regexp \
+        "$(grep --no-messages '^digest' "$out/example-$example.log")" "$out/example-$example-one-stream.log"
 done
 for bench in "$work"/bench/*; do
     [ -x "$bench" ] || continue

@@ -8,6 +8,8 @@
 mod clock;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/digest.rs"]
+mod digest;
 #[path = "common/kernels.rs"]
 mod kernels;
 
@@ -17,6 +19,7 @@ use headwater::Result;
 use headwater::sim::Schedule;
 
 use clock::Clock;
+use digest::Digest;
 use kernels::{busy, busy_on_host};
 
 /// Of `v * 0.999 + 0.001`, for each element.
@@ -71,6 +74,7 @@ async fn main() -> Result<()> {
         assert_eq!(x.to_bits(), expected.to_bits(), "element {i}: {x}, not {expected}");
     }
     println!("every element is right");
+    Digest::of(&x).tell();
     Ok(())
 }
 

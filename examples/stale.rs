@@ -6,11 +6,14 @@
 
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/digest.rs"]
+mod digest;
 #[path = "common/kernels.rs"]
 mod kernels;
 
 use headwater::{Error, Result};
 
+use digest::Digest;
 use kernels::{busy, set_value};
 
 #[tokio::main(flavor = "current_thread")]
@@ -43,5 +46,6 @@ async fn main() -> Result<()> {
     assert!(copied.is_finished()?);
     let finished = later.is_finished()?;
     println!("what was enqueued after the copy is finished: {finished} (it was not waited for)");
+    Digest::of(&read).tell();
     later.await
 }
