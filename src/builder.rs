@@ -303,6 +303,7 @@ impl DeviceBuilder {
             single_stream,
             queue_limit: self.queue_limit,
             by_hand: self.by_hand,
+            events_in_advance: 64,
             task_streams: 32,
             leased_streams: 16,
             hook: self.hook,

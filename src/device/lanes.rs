@@ -1,11 +1,11 @@
 //! The lanes of a device, by number.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::driver::{DriverResult, Fact};
 use crate::error::{Error, Result};
 use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How many lanes a device can have: their indices are below that.
 pub(crate) const MOST: usize = 1024;

@@ -56,6 +56,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) queue_limit: u64,
     /// As [`ReactorOptions::by_hand`].
     pub(crate) by_hand: bool,
+    /// Events made when the device is opened; more are made where they are needed.
+    pub(crate) events_in_advance: usize,
     /// Streams shared out among tasks and threads.
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
@@ -104,7 +106,7 @@ impl Device {
             reactor.announce();
             error
         };
-        reactor.make_events().map_err(refused)?;
+        reactor.make_events(options.events_in_advance).map_err(refused)?;
         let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
         let streams = StreamPool::new(&lanes, &options).map_err(refused)?;
         let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;

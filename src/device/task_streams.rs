@@ -1,18 +1,19 @@
 //! Which stream belongs to which task.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::DeviceOptions;
 use super::current::A_THREAD;
 use super::lanes::Lanes;
 use crate::driver::DriverResult;
 use crate::reactor::{Lane, LaneId, StreamRole};
+use crate::sync::MODELLED;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Tasks that can be told apart before they begin to displace each other.
-const TASK_SLOTS: usize = 1024;
+const TASK_SLOTS: usize = if MODELLED { 2 } else { 1024 };
 /// The same of threads. Both are numbered from 0, so they would meet in the same slots.
-const THREAD_SLOTS: usize = 256;
+const THREAD_SLOTS: usize = if MODELLED { 1 } else { 256 };
 /// Bits of a slot that hold the lane's index plus one.
 const LANE_BITS: u32 = 16;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Condvar, Mutex};
+use crate::sync::of_process::{Condvar, Mutex};
 
 /// How long the exit waits at most: a call that waits for a kernel is not waited for.
 const LONGEST: Duration = Duration::from_secs(1);

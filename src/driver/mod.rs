@@ -42,6 +42,8 @@ mod exit;
 mod handles;
 mod launch;
 mod memory;
+#[cfg(all(test, headwater_loom))]
+pub(crate) mod model;
 mod races;
 mod rows;
 pub(crate) mod sim;

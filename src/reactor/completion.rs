@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use super::lane::Lane;
 use super::local::watch_here;
 use super::waiters::WaiterKey;
 use crate::error::Result;
+use crate::sync::atomic::Ordering::*;
 
 /// The end of one operation that is already on its stream.
 ///

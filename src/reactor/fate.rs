@@ -1,6 +1,5 @@
 //! What becomes of a device that fails: who is told, and what of.
 
-use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
 use super::in_flight::{Named, Progress, Runs};
@@ -10,6 +9,7 @@ use super::waiters::wake_all;
 use crate::driver::DriverError;
 use crate::error::{DeviceFailure, Error, Suspect};
 use crate::foreign::contained;
+use crate::sync::atomic::Ordering::*;
 
 /// What was met under locks, for the next [`Reactor::announce`].
 #[derive(Default)]

@@ -6,7 +6,9 @@
 
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, fence};
+
+use crate::sync::MODELLED;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, fence};
 
 /// What an operation is called in messages, and what it is for the device.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,7 +129,7 @@ pub(super) struct Named {
 
 impl Names {
     /// More than a stream takes: the oldest in flight are those that are likely to have failed.
-    const KEPT: u64 = 1024;
+    const KEPT: u64 = if MODELLED { 2 } else { 1024 };
 
     pub(super) fn new() -> Self {
         Names { slots: OnceLock::new(), enqueued: AtomicU64::new(0) }

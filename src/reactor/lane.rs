@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::{Completion, Ticket};
 use crate::driver::{DefaultStream, Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 
 /// Names a lane in this process: the device's number above, the lane's within it below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
@@ -15,6 +14,7 @@ use super::lane::Lane;
 use super::thread::{Rounds, Watched};
 use super::timer_slack::PreciseSleeps;
 use crate::error::Error;
+use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 thread_local! {
     /// What this thread looks after itself, while it is inside [`block_on_thread`].

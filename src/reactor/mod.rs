@@ -15,6 +15,9 @@ mod hook;
 mod in_flight;
 mod lane;
 mod local;
+#[cfg(all(test, headwater_loom))]
+#[allow(clippy::unwrap_used)]
+mod models;
 mod of_thread;
 mod probe;
 mod refusals;

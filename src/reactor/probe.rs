@@ -1,12 +1,12 @@
 //! Asking a stream how far it is.
 
-use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 use super::event_pool::EventRef;
 use super::frontier::Gallop;
 use super::lane::Lane;
 use super::waiters::{Wakers, wake_all};
+use crate::sync::atomic::Ordering::*;
 
 impl Lane {
     /// Asks for ticket `seq` (`cuEventQuery`), and when it is finished for what came after it;

@@ -1,12 +1,12 @@
 //! Records and queries that the driver refuses: nobody's call, so nobody is told unless it lasts.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::lane::Lane;
 use super::trouble::{Trouble, Verdict};
 use crate::driver::DriverError;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What the driver refused in a row, of one kind of call.
 #[derive(Debug, Default)]

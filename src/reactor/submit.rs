@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use smallvec::SmallVec;
 
@@ -14,6 +13,7 @@ use super::lane::{Lane, LaneId, has_room};
 use crate::driver::{Driver, DriverResult, StreamHandle};
 use crate::error::Error;
 use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering::*;
 
 /// A chain that nobody waits for has an event at least every so many operations: it bounds how
 /// late the record is that a first stranger to its memory has to wait for.

@@ -1,7 +1,6 @@
 //! The reactor's thread: started by the first wait, parked while nothing is waited for.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -16,10 +15,9 @@ use super::timer_slack::PreciseSleeps;
 use crate::driver::{Driver, DriverResult, stay};
 use crate::error::{DeviceFailure, Error};
 use crate::foreign::contained;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::atomic::{AtomicBool, Ordering::AcqRel};
+use crate::sync::{Condvar, Mutex, OnceLock};
 
-/// Events made when a device is opened.
-const EVENTS_IN_ADVANCE: usize = 64;
 /// Rounds of one lane are at least this far apart, those of many lanes further.
 const SHORTEST_ROUND: Duration = Duration::from_micros(20);
 const ROUND_PER_LANE: Duration = Duration::from_micros(1);
@@ -87,9 +85,9 @@ impl Reactor {
         })
     }
 
-    /// Makes events in advance (`cuEventCreate`).
-    pub(crate) fn make_events(&self) -> DriverResult<()> {
-        self.events.fill(EVENTS_IN_ADVANCE)
+    /// Makes `count` events in advance (`cuEventCreate`).
+    pub(crate) fn make_events(&self, count: usize) -> DriverResult<()> {
+        self.events.fill(count)
     }
 
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {

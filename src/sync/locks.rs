@@ -1,4 +1,4 @@
-//! The locks of this crate, in one place so that a model checker can stand in for them.
+//! The standard library's locks, which a panic does not poison.
 
 use std::sync::PoisonError;
 use std::time::Instant;
