@@ -6,6 +6,9 @@ mod default_streams;
 mod event;
 mod functions;
 mod lanes;
+#[cfg(all(test, headwater_loom))]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod models;
 mod pinned;
 mod stream;
 mod stream_pool;

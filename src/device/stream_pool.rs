@@ -84,6 +84,12 @@ impl StreamPool {
         }
     }
 
+    /// How many leases of each lane are out.
+    #[cfg(all(test, headwater_loom))]
+    pub(super) fn leases(&self, priority: Priority) -> Vec<u32> {
+        self.shelf(priority).slots.lock().iter().map(|slot| slot.leases).collect()
+    }
+
     pub(super) fn single(&self) -> Option<&Arc<Lane>> {
         self.single.as_ref()
     }

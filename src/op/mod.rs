@@ -7,6 +7,9 @@ mod gate;
 mod geometry;
 mod kernel;
 mod launch;
+#[cfg(all(test, headwater_loom))]
+#[allow(clippy::unwrap_used)]
+mod models;
 mod modules;
 mod ptx;
 mod staged;
