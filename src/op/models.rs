@@ -257,16 +257,16 @@ fn an_operation_waits_or_what_it_would_wait_for_was_seen_to_end() {
     });
 }
 
-/// What is needed was waited for by another stream, whose end is seen. Up to 3 preemptions.
+/// A third stream has waited for what is needed, and its end is seen. Up to 3 preemptions.
 #[test]
 fn an_operation_waits_or_what_came_after_the_other_was_seen_to_end() {
     explore(Some(3), || {
         let m = Modelled::open();
-        let buffer = m.buffer();
-        // On a third stream, after task 1's.
+        let (buffer, read) = (m.buffer(), m.buffer());
+        m.enqueue(&[(&buffer, Update), (&read, Update)]);
         let leased = m.device.stream();
         m.device.core().set_caller_lane(leased.lane());
-        m.enqueue(&[(&buffer, Read)]);
+        m.enqueue(&[(&read, Read)]);
         leased.lane().request_record(leased.lane().submitted());
         let theirs = buffer.clone();
         m.beside(
@@ -276,7 +276,7 @@ fn an_operation_waits_or_what_came_after_the_other_was_seen_to_end() {
             },
             move |m| m.enqueue(&[(&theirs, Update)]),
         );
-        drop((buffer, leased));
+        drop((buffer, read, leased));
         m.end();
     });
 }

@@ -232,9 +232,10 @@ fn a_completion_dropped_while_the_end_is_seen_leaves_no_waiter() {
     });
 }
 
+/// Up to 4 preemptions.
 #[test]
 fn who_polls_while_the_device_is_lost_is_woken_or_sees_it() {
-    explore(None, || {
+    explore(Some(4), || {
         let m = Modelled::open();
         let seq = m.enqueue(Held::No);
         m.lane.request_record(seq);
@@ -253,21 +254,22 @@ fn who_polls_while_the_device_is_lost_is_woken_or_sees_it() {
     });
 }
 
-/// Three threads. Up to 2 preemptions.
+/// Three threads: whoever unlocks a lane announces what others have met. Up to 2 preemptions.
 #[test]
-fn who_polls_while_two_threads_find_the_device_lost_is_woken_or_sees_it() {
+fn who_polls_while_one_thread_loses_the_device_and_others_announce_it_is_woken_or_sees_it() {
     explore(Some(2), || {
         let m = Modelled::open();
         let seq = m.enqueue(Held::No);
         m.lane.request_record(seq);
-        let lose = |m: Arc<Modelled>| {
+        let (m2, m3) = (m.clone(), m.clone());
+        let other = thread::spawn(move || m3.reactor.announce());
+        let polled = beside(
+            || Polled::once(m.lane.completion(seq)),
             move || {
-                m.reactor.fail(DriverError::new("cuEventQuery", DriverError::LAUNCH_FAILED));
-                m.reactor.announce();
-            }
-        };
-        let other = thread::spawn(lose(m.clone()));
-        let polled = beside(|| Polled::once(m.lane.completion(seq)), lose(m.clone()));
+                m2.reactor.fail(DriverError::new("cuEventQuery", DriverError::LAUNCH_FAILED));
+                m2.reactor.announce();
+            },
+        );
         other.join().unwrap();
         assert!(polled.was_told());
     });
@@ -290,9 +292,10 @@ fn who_finds_the_lane_taken_has_the_event_recorded_by_its_holder() {
     });
 }
 
+/// Up to 4 preemptions.
 #[test]
 fn who_finds_the_lane_taken_by_a_count_has_the_event_recorded() {
-    explore(None, || {
+    explore(Some(4), || {
         let m = Modelled::open();
         let seq = m.enqueue(Held::No);
         let m2 = m.clone();
@@ -306,10 +309,10 @@ fn who_finds_the_lane_taken_by_a_count_has_the_event_recorded() {
     });
 }
 
-/// The wish is for a ticket that another thread has just been given.
+/// The wish is for a ticket that another thread has just been given. Up to 4 preemptions.
 #[test]
 fn a_wish_for_the_ticket_being_enqueued_is_for_an_event_after_it() {
-    explore(None, || {
+    explore(Some(4), || {
         let m = Modelled::open();
         let m2 = m.clone();
         let wished = beside(

@@ -1,10 +1,9 @@
 //! Loom's locks behind this crate's names, and how a model is explored.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
-
-pub(crate) use loom::sync::MutexGuard;
 
 use self::atomic::{AtomicBool, Ordering};
 
@@ -109,22 +108,57 @@ pub(super) mod atomic {
     atomic!(AtomicPtr<T>, *mut T, std::ptr::null_mut());
 }
 
+/// Loom does not take a lock's release for an access, so that it seldom tries a `try_lock` while the lock is
+/// held. So both notify, as accesses of [`atomic`] do.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub(crate) struct Mutex<T> {
+    accesses: loom::sync::Condvar,
+    lock: loom::sync::Mutex<T>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// `Some` until it is dropped.
+    guard: Option<loom::sync::MutexGuard<'a, T>>,
+}
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Mutex(loom::sync::Mutex::new(value))
+        Mutex { accesses: loom::sync::Condvar::new(), lock: loom::sync::Mutex::new(value) }
     }
 
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().expect("loom's locks are not poisoned")
+        MutexGuard { mutex: self, guard: self.lock.lock().ok() }
     }
 
     #[track_caller]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
+        self.accesses.notify_one();
+        self.lock.try_lock().ok().map(|guard| MutexGuard { mutex: self, guard: Some(guard) })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.guard.is_some() && !std::thread::panicking() {
+            self.mutex.accesses.notify_one();
+        }
     }
 }
 
@@ -133,8 +167,9 @@ pub(crate) struct Condvar(loom::sync::Condvar);
 
 impl Condvar {
     #[track_caller]
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).expect("loom's locks are not poisoned")
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        guard.guard = guard.guard.take().and_then(|guard| self.0.wait(guard).ok());
+        guard
     }
 
     /// No time passes in a model: returns when notified.

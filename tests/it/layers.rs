@@ -38,6 +38,7 @@ const UNSAFE: [&str; 30] = [
     "driver/cuda/tests.rs",
     "driver/exit.rs",
     "driver/mod.rs",
+    "driver/model.rs",
     "driver/sim/bytes.rs",
     "driver/sim/device.rs",
     "driver/sim/executor.rs",
