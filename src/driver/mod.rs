@@ -43,6 +43,7 @@ mod handles;
 mod launch;
 mod memory;
 #[cfg(all(test, headwater_loom))]
+#[allow(clippy::expect_used)]
 pub(crate) mod model;
 mod races;
 mod rows;

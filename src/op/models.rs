@@ -175,23 +175,26 @@ fn a_write_is_ordered_after_one_whose_event_is_being_recorded() {
     });
 }
 
-/// Up to 3 preemptions.
+/// What only a refused operation has written was never written. Up to 3 preemptions.
 #[test]
-fn a_write_that_is_refused_beside_a_read_leaves_the_read_ordered_after_the_last_write() {
+fn a_write_that_is_refused_beside_a_read_leaves_the_record_as_it_was() {
     explore(Some(3), || {
         let m = Modelled::open();
         let buffer = m.buffer();
-        let theirs = buffer.clone();
+        let unwritten = Arc::new(DeviceBuffer::unwritten(m.device.core(), BYTES).unwrap());
+        let theirs = [buffer.clone(), unwritten.clone()];
         m.driver.refuse(DriverCall::Launch, m.lane(2).stream());
         m.beside(
             |m| m.enqueue(&[(&buffer, Read)]),
             move |m| {
-                let refused = m.submit(&[(&theirs, Update)]);
+                let refused = m.submit(&[(&theirs[0], Update), (&theirs[1], Overwrite)]);
                 assert!(matches!(refused, Err(Error::Refused { .. })));
             },
         );
         m.enqueue(&[(&buffer, Update)]);
-        drop(buffer);
+        let read = m.submit(&[(&unwritten, Read)]);
+        assert!(matches!(read, Err(Error::Uninitialised { .. })));
+        drop((buffer, unwritten));
         m.end();
     });
 }
@@ -294,7 +297,7 @@ fn an_operation_waits_while_two_threads_look() {
         m.driver.run(lane.stream());
         let theirs = buffer.clone();
         m.beside(
-            |_| drop(lane.probe(1)),
+            |_| _ = lane.probe(1),
             move |m| {
                 m.lane(1).probe(1);
                 m.enqueue(&[(&theirs, Update)]);

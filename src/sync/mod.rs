@@ -10,6 +10,7 @@
 #[cfg_attr(all(test, headwater_loom), allow(dead_code, reason = "of statics alone"))]
 mod locks;
 #[cfg(all(test, headwater_loom))]
+#[allow(clippy::expect_used)]
 mod modelled;
 
 #[cfg(not(all(test, headwater_loom)))]

@@ -43,7 +43,7 @@ pub(super) mod atomic {
                 pub(crate) fn store(&self, value: $value, order: Ordering) {
                     self.accesses.notify_one();
                     match order {
-                        Ordering::Release => drop(self.value.swap(value, order)),
+                        Ordering::Release => _ = self.value.swap(value, order),
                         _ => self.value.store(value, order),
                     }
                 }
