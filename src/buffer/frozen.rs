@@ -1,11 +1,10 @@
 //! What is kept of memory that nothing writes any more, in place of a record of its readers.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-
 use super::hazard::{Access, Hazards, Mode};
 use super::region::Region;
 use crate::device::MOST_LANES;
 use crate::reactor::{LaneId, Ticket};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 const WORDS: usize = MOST_LANES.div_ceil(64);
 

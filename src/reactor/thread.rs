@@ -15,7 +15,7 @@ use super::timer_slack::PreciseSleeps;
 use crate::driver::{Driver, DriverResult, stay};
 use crate::error::{DeviceFailure, Error};
 use crate::foreign::contained;
-use crate::sync::atomic::{AtomicBool, Ordering::AcqRel};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::{Condvar, Mutex, OnceLock};
 
 /// Rounds of one lane are at least this far apart, those of many lanes further.

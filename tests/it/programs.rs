@@ -163,7 +163,7 @@ pub(crate) fn log_of_random_programs(seeds: Range<u64>) -> Vec<LoggedStep> {
     let builder = builder.single_stream(false).log_calls(true);
     let device = builder.open().expect("opening a simulated device");
     each_program(SHAPE, seeds, |program| {
-        run(&device, program, IN_THREAD).map_err(|failed| failed.to_string())
+        run(&device, program, IN_THREAD).map(drop).map_err(|failed| failed.to_string())
     });
     run_to_end(&device);
     device.call_log().expect("it is logged")

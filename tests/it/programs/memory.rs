@@ -113,7 +113,7 @@ impl Held {
         match (from, to) {
             (View::Slice(from), View::Slice(to)) => {
                 let mid = from.start.max(to.start);
-                let (mut before, mut after) = all.split_at_mut(mid)?;
+                let (before, after) = all.split_at_mut(mid)?;
                 let (source, mut target, from, to) = match from.is_before(to) {
                     true => (before, after, from.less(0), to.less(mid)),
                     false => (after, before, from.less(mid), to.less(0)),
