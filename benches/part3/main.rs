@@ -6,11 +6,14 @@
 //! Ours and the base take turns, in one thread of one process, on one context. A figure is the
 //! median of its runs, its two times are those of the run in the middle.
 
+mod allocated;
 mod grid;
 mod raw_grid;
+mod slices;
+mod tracker;
 
 #[path = "../common/raw.rs"]
-#[allow(dead_code, reason = "the grid has launches of its own")]
+#[allow(dead_code, reason = "whoever includes this file uses some of it")]
 mod raw;
 #[path = "../common/report.rs"]
 #[allow(dead_code, reason = "whoever includes this file uses some of it")]
@@ -22,6 +25,7 @@ mod steps;
 mod kernels;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use headwater::Device;
 
@@ -34,12 +38,16 @@ type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 struct Plan {
     /// Runs of a figure; odd, so that one of them is the median.
     runs: usize,
-    /// Times that a grid is enqueued, in a run, by each side.
+    /// Times that a grid is enqueued, in a run, by each side; the same of everything else.
     grids: usize,
+    /// Operations of each stream on slices.
+    rounds: usize,
+    /// Rounds of arithmetic in each of these.
+    work: u32,
 }
 
-const FULL: Plan = Plan { runs: 7, grids: 10 };
-const DRY: Plan = Plan { runs: 1, grids: 1 };
+const FULL: Plan = Plan { runs: 7, grids: 10, rounds: 60, work: 1_000 };
+const DRY: Plan = Plan { runs: 1, grids: 1, rounds: 4, work: 1 };
 
 /// What the measurements are made on.
 struct Bench {
@@ -64,8 +72,17 @@ fn run() -> Answer<()> {
     let mut report = args.report(&device)?;
     let plan = if args.dry { DRY } else { FULL };
     let bench = Bench { device, plan, dry: args.dry };
-    let steps: [(&str, Step<Bench>); 1] = [("stencil grid", grid::stencil)];
+    let steps: [(&str, Step<Bench>); 4] = [
+        ("stencil grid", grid::stencil),
+        ("slices", slices::slices),
+        ("ranges", tracker::ranges),
+        ("memory", tracker::memory),
+    ];
     let mut failed = Vec::new();
     run_steps(&bench, &steps, &mut report, &mut failed);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
 }

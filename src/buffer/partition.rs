@@ -213,6 +213,7 @@ pub(super) fn count_looked_at(f: impl FnOnce()) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::random::SplitMix64;

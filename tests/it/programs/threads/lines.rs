@@ -178,7 +178,7 @@ impl World {
         let mut x = lock(&self.buffers[random.below(self.buffers.len())]);
         if random.below(2) == 0 {
             x.of = x.of.wrapping_add(1);
-            on_threads(x.memory.chunks_mut(LEN / 2)?, |chunk| increment(chunk))?;
+            on_threads(x.memory.chunks_mut(LEN / 2)?, increment)?;
             lock(&self.kinds).of_slices += 2;
         } else {
             let of = random.next() as u32;
