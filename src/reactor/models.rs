@@ -134,6 +134,7 @@ fn who_polls_while_the_end_is_seen_is_woken_or_sees_it() {
         );
         assert!(seen.load(Relaxed), "nobody else asked");
         assert!(polled.was_told());
+        assert_eq!(m.lane.lowest_waited(), None, "one who was told waits no more");
     });
 }
 
