@@ -15,32 +15,25 @@ const PLACES: usize = 64;
 /// A lane's number is its place, up to 64; those beyond are in a list. What is known to be finished
 /// comes before everything and needs no saying. Joining two, which is done at every wait, and
 /// copying one, at every record, take a word for each lane between the first and the last that
-/// they tell of.
-#[derive(Clone, Debug)]
+/// they tell of: with few of them, no allocation.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// The places from `first` to before `end` tell something, or 0; what the others hold does not
-    /// count.
+    /// The place of the first in `last`.
     first: u8,
-    end: u8,
-    last: [u64; PLACES],
+    /// By place; 0 where it tells nothing.
+    last: SmallVec<[u64; 16]>,
     /// Ascending by lane.
-    beyond: SmallVec<[Ticket; 1]>,
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Clock { first: 0, end: 0, last: [0; PLACES], beyond: SmallVec::new() }
-    }
+    beyond: Vec<Ticket>,
 }
 
 impl Clock {
     pub(crate) fn is_empty(&self) -> bool {
-        self.first == self.end && self.beyond.is_empty()
+        self.last.is_empty() && self.beyond.is_empty()
     }
 
     /// The last ticket of each lane, in the order of lanes; of `device`, whose clock it is.
     pub(crate) fn iter(&self, device: u32) -> impl Iterator<Item = Ticket> {
-        let places = self.told().iter().zip(self.first..).filter(|(seq, _)| **seq > 0);
+        let places = self.last.iter().zip(self.first..).filter(|(seq, _)| **seq > 0);
         let ticket = move |(seq, place): (&u64, u8)| {
             let lane = LaneId::new(device, place.into());
             Ticket { lane, seq: *seq }
@@ -50,21 +43,20 @@ impl Clock {
 
     /// Whether `ticket`, of the clock's device, comes before.
     pub(crate) fn covers(&self, ticket: Ticket) -> bool {
-        match ticket.lane.index() {
-            place if place < PLACES => {
-                let told = (self.first.into()..self.end.into()).contains(&place);
-                told && self.last[place] >= ticket.seq
-            }
-            _ => self.find(ticket.lane).is_ok_and(|at| self.beyond[at].seq >= ticket.seq),
+        let place = ticket.lane.index();
+        if place < PLACES {
+            let told = place.checked_sub(self.first.into()).and_then(|at| self.last.get(at));
+            return told.is_some_and(|seq| *seq >= ticket.seq);
         }
+        self.find(ticket.lane).is_ok_and(|at| self.beyond[at].seq >= ticket.seq)
     }
 
     /// `ticket` comes before, too.
     pub(crate) fn add(&mut self, ticket: Ticket) {
         let place = ticket.lane.index();
         if place < PLACES {
-            self.tell_of(place as u8, place as u8 + 1);
-            self.last[place] = self.last[place].max(ticket.seq);
+            let [told, ..] = self.places(place, 1) else { return };
+            *told = (*told).max(ticket.seq);
             return;
         }
         match self.find(ticket.lane) {
@@ -75,25 +67,28 @@ impl Clock {
 
     /// What comes before `other`, a clock of the same device, comes before, too.
     pub(crate) fn join(&mut self, other: &Clock) {
-        self.tell_of(other.first, other.end);
-        let own = &mut self.last[other.first.into()..other.end.into()];
-        own.iter_mut().zip(other.told()).for_each(|(own, seq)| *own = (*own).max(*seq));
+        if !other.last.is_empty() {
+            let own = self.places(other.first.into(), other.last.len());
+            own.iter_mut().zip(&other.last).for_each(|(own, seq)| *own = (*own).max(*seq));
+        }
         other.beyond.iter().for_each(|ticket| self.add(*ticket));
     }
 
     /// Says nothing of `lane` any more.
     pub(crate) fn remove(&mut self, lane: LaneId) {
-        if lane.index() < PLACES {
-            self.last[lane.index()] = 0;
-        } else if let Ok(at) = self.find(lane) {
+        if let Ok(at) = self.find(lane) {
             self.beyond.remove(at);
+        } else if let Some(at) = lane.index().checked_sub(self.first.into())
+            && let Some(told) = self.last.get_mut(at)
+        {
+            *told = 0;
         }
     }
 
     /// Drops what needs no saying.
     pub(crate) fn retain(&mut self, device: u32, mut keep: impl FnMut(Ticket) -> bool) {
-        for place in self.first..self.end {
-            let (lane, seq) = (LaneId::new(device, place.into()), &mut self.last[place as usize]);
+        for (seq, place) in self.last.iter_mut().zip(self.first..) {
+            let lane = LaneId::new(device, place.into());
             if *seq > 0 && !keep(Ticket { lane, seq: *seq }) {
                 *seq = 0;
             }
@@ -103,32 +98,26 @@ impl Clock {
 
     /// Becomes what `other` is.
     pub(crate) fn set(&mut self, other: &Clock) {
-        (self.first, self.end) = (other.first, other.end);
-        let places = other.first.into()..other.end.into();
-        self.last[places].copy_from_slice(other.told());
+        self.first = other.first;
+        self.last.clear();
+        self.last.extend_from_slice(&other.last);
         self.beyond.clone_from(&other.beyond);
     }
 
-    fn told(&self) -> &[u64] {
-        &self.last[self.first.into()..self.end.into()]
-    }
-
-    /// The places from `first` to before `end` count from here on.
-    fn tell_of(&mut self, first: u8, end: u8) {
-        if first >= end {
-            return;
+    /// What it tells of `count` places from `first` on, at least one, all below `PLACES`.
+    fn places(&mut self, first: usize, count: usize) -> &mut [u64] {
+        if self.last.is_empty() {
+            self.first = first as u8;
         }
-        if self.first == self.end {
-            (self.first, self.end) = (first, first);
+        if let Some(more) = usize::from(self.first).checked_sub(first + 1) {
+            self.last.insert_many(0, (0..=more).map(|_| 0));
+            self.first = first as u8;
         }
-        if first < self.first {
-            self.last[first.into()..self.first.into()].fill(0);
-            self.first = first;
+        let at = first - usize::from(self.first);
+        if self.last.len() < at + count {
+            self.last.resize(at + count, 0);
         }
-        if end > self.end {
-            self.last[self.end.into()..end.into()].fill(0);
-            self.end = end;
-        }
+        &mut self.last[at..at + count]
     }
 
     fn find(&self, lane: LaneId) -> Result<usize, usize> {
