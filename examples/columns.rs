@@ -44,7 +44,7 @@ struct Sizes {
 impl Sizes {
     fn of(device: &Device) -> Self {
         match device.info().simulated {
-            true => Sizes { columns: 48, rounds: 30_000 },
+            true => Sizes { columns: 48, rounds: 60_000 },
             // All on one stream, they come near to what a stream takes at a time.
             false => Sizes { columns: 384, rounds: 300_000 },
         }
