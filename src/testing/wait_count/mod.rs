@@ -55,9 +55,10 @@ impl fmt::Display for WaitCount {
 /// ```
 ///
 /// Waits that the program makes by itself ([`Stream::wait`](crate::Stream::wait)) are issued, and
-/// needed where a conflict needs them. More can be issued than needed where several threads
-/// enqueue, or one sees an end between another's decision to wait and its wait; and where the driver
-/// refuses a call for which waits were made.
+/// needed where a conflict needs them. More can be issued than needed where one thread sees an end
+/// between another's decision to wait and its wait; where a wait is refused, with the operation that
+/// it was for; and where a [`SharedBuffer`](crate::SharedBuffer) is freed, whose readers nobody notes:
+/// the free waits for all that its readers' streams have had until then.
 pub fn wait_count(log: &[LoggedStep]) -> WaitCount {
     let mut replay = Replay::default();
     log.iter().for_each(|logged| replay.step(&logged.step, logged.refused.is_some()));
