@@ -44,7 +44,7 @@ use headwater::testing::LoggedStep;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::common::{any_device, eager, run_to_end, sim, simulated};
+use crate::common::{any_device, eager, on_gpu, run_to_end, sim, simulated};
 use crate::oracle::acts;
 use done::{Done, at_least};
 use generate::{Shape, programs};
@@ -209,39 +209,40 @@ fn on_one_device(
 
 #[test]
 fn random_programs_compute_what_they_say_in_any_order_the_device_may_choose() {
-    on_their_own("random", SHAPE, seeds(200), RANDOM, IN_THREAD);
+    on_their_own("random", SHAPE, seeds(120), RANDOM, IN_THREAD);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_where_nothing_runs_that_is_not_needed() {
-    on_their_own("lazy", SHAPE, seeds(200), LAZY, IN_THREAD);
+    on_their_own("lazy", SHAPE, seeds(120), LAZY, IN_THREAD);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_while_other_threads_look_after_the_device() {
-    on_one_device("eager, one device", SHAPE, seeds(300), FOR_REACTOR, eager);
+    on_one_device("eager, one device", SHAPE, seeds(150), FOR_REACTOR, eager);
     let random = || simulated(SimOptions::new().schedule(Schedule::random(1)));
-    on_one_device("random, one device", SHAPE, seeds(150), FOR_REACTOR, random);
+    on_one_device("random, one device", SHAPE, seeds(75), FOR_REACTOR, random);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_on_any_device() {
     let device = any_device();
-    on_one_device(&device.info().name, SHAPE, seeds(300), FOR_REACTOR, any_device);
+    let usual = if on_gpu() { 500 } else { 150 };
+    on_one_device(&device.info().name, SHAPE, seeds(usual), FOR_REACTOR, any_device);
 }
 
 #[test]
 fn random_programs_compute_what_they_say_where_the_driver_refuses_calls() {
     let shape = Shape { refusals: true, ..SHAPE };
     let refusals = |settings| Settings { refusals: true, ..settings };
-    on_their_own("random, refusals", shape, seeds(100), RANDOM, refusals(IN_THREAD));
-    on_one_device("eager, refusals, one device", shape, seeds(200), refusals(FOR_REACTOR), eager);
+    on_their_own("random, refusals", shape, seeds(60), RANDOM, refusals(IN_THREAD));
+    on_one_device("eager, refusals, one device", shape, seeds(100), refusals(FOR_REACTOR), eager);
 }
 
 #[test]
 fn random_programs_make_the_same_calls_at_the_same_times_twice() {
     let done = RefCell::new(Done::default());
-    each_program(SHAPE, seeds(25), |program| {
+    each_program(SHAPE, seeds(20), |program| {
         for schedule in [LAZY, RANDOM] {
             let ran = || {
                 let device = losing(schedule(program), None);
@@ -298,12 +299,12 @@ fn each_wait(shape: Shape, programs: u64) {
 
 #[test]
 fn every_wait_is_for_a_conflict_of_what_comes_next() {
-    each_wait(Shape { shared: false, ..SHAPE }, 60);
+    each_wait(Shape { shared: false, ..SHAPE }, 40);
 }
 
 #[test]
 fn every_wait_is_for_a_conflict_or_for_streams_that_read_shared_memory() {
-    each_wait(SHAPE, 30);
+    each_wait(SHAPE, 25);
 }
 
 /// What was read in each line that waited for it, on one stream or on many.
@@ -324,7 +325,7 @@ type Read = Vec<(usize, Vec<u32>)>;
 fn random_programs_read_the_same_bytes_on_one_stream() {
     let shape = Shape { timely: false, ..SHAPE };
     let (programs, reads) = (Cell::new(0), Cell::new(0));
-    each_program(shape, seeds(100), |program| {
+    each_program(shape, seeds(30), |program| {
         let one = read_on(program, true, RANDOM(program))?;
         for many in [Schedule::Eager, LAZY(program), RANDOM(program)] {
             if read_on(program, false, many)? != one {
