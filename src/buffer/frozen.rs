@@ -15,7 +15,7 @@ pub(crate) struct Frozen {
     /// All of it is written, by what is known to be finished: a read has nothing to check.
     settled: AtomicBool,
     /// A bit for each lane of the device that a read was ever enqueued on. Set under the submit lock
-    /// of the lane, before the read's ticket is taken; never cleared.
+    /// of the lane, once the read is there, and never cleared.
     readers: [AtomicU64; WORDS],
 }
 
@@ -49,7 +49,7 @@ impl Frozen {
         }
     }
 
-    /// Notes that a read is to be enqueued on a lane.
+    /// Notes that a read was enqueued on a lane.
     pub(crate) fn read_by(&self, lane: LaneId) {
         let (word, bit) = (lane.index() / 64, 1 << (lane.index() % 64));
         let Some(word) = self.readers.get(word) else { return };

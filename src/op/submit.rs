@@ -83,7 +83,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
-        let mut records = Records::lock(core, enqueue.lane(), operands);
+        let mut records = Records::lock(core, operands);
         records.check_defined(op)?;
         let waits = match records.waits(core, &enqueue) {
             Ok(waits) => waits,
@@ -107,6 +107,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             .and_then(|()| call(enqueue.driver(), enqueue.stream()));
         let refusal = match enqueued {
             Ok(()) => {
+                note_reader(operands, enqueue.lane());
                 let seq = enqueue.finish(recording, Held::Yes);
                 return Ok(Completion::of_submission(lane, seq));
             }
@@ -118,6 +119,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
                 (Hazards::undo, error)
             }
             Refusal::Rest { error, made } => {
+                note_reader(operands, enqueue.lane());
                 enqueue.withdraw_rest(made);
                 (Hazards::undefine, error)
             }
@@ -157,6 +159,13 @@ fn is_finished(core: &DeviceCore, ticket: Ticket) -> bool {
     core.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
 }
 
+/// Remembers, of frozen memory, that there is a read on a lane: not before there is one, since who
+/// writes or frees the memory later waits for the lane. Until then a handle to it is borrowed.
+fn note_reader<'a, O: AsRef<Operand<'a>>>(operands: &[O], lane: LaneId) {
+    let tracked = operands.iter().filter_map(|operand| operand.as_ref().tracked);
+    tracked.filter_map(Tracked::frozen).for_each(|frozen| frozen.read_by(lane));
+}
+
 /// The operands' records, all locked.
 struct Records<'a> {
     operands: SmallVec<[OperandRecord<'a>; 8]>,
@@ -172,16 +181,13 @@ struct OperandRecord<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Those that an operation on `lane` has to look at.
-    fn lock<O: AsRef<Operand<'a>>>(core: &DeviceCore, lane: LaneId, operands: &'a [O]) -> Self {
+    /// Those that an operation has to look at.
+    fn lock<O: AsRef<Operand<'a>>>(core: &DeviceCore, operands: &'a [O]) -> Self {
         let mut records = SmallVec::<[OperandRecord<'a>; 8]>::new();
         for operand in operands.iter().map(AsRef::as_ref) {
             let Some(tracked) = operand.tracked else { continue };
-            if let Some(frozen) = tracked.frozen() {
-                frozen.read_by(lane);
-                if frozen.is_settled() {
-                    continue;
-                }
+            if tracked.frozen().is_some_and(|frozen| frozen.is_settled()) {
+                continue;
             }
             records.push(OperandRecord { operand, tracked, record: 0 });
         }
