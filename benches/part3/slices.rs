@@ -80,20 +80,27 @@ impl Memory {
     }
 }
 
-/// Kernels of some 20 us; then empty ones, where what the host does for each is all there is.
+/// Kernels of some 80 us; then empty ones, where what the host does for each is all there is.
 pub(crate) fn slices(bench: &Bench, report: &mut Report) -> Answer<()> {
     let Plan { runs, rounds, work, .. } = bench.plan;
     let mut memory = Memory::new(&bench.device)?;
+    // Else it is handed over to the streams in flight, and is memory that several share.
+    headwater::block_on(bench.device.synchronize())?;
     let (mut long, mut short, mut in_turn) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..=runs {
         let mut times = [const { Vec::new() }; 5];
         for repetition in 0..bench.plan.grids {
             for turn in 0..2 {
                 let in_one = (turn + repetition) % 2 == 0;
-                let kernel = |_: &_, place: DeviceSliceMut<'_, f32>| Ok(drop(busy(place, work)?));
+                let kernel = |_: &_, place: DeviceSliceMut<'_, f32>| {
+                    drop(busy(place, work)?);
+                    Ok(())
+                };
                 times[usize::from(in_one)].push(memory.run(in_one, rounds, kernel)?.0);
-                let kernel =
-                    |read: &_, place: DeviceSliceMut<'_, f32>| Ok(drop(empty(read, place)?));
+                let kernel = |read: &_, place: DeviceSliceMut<'_, f32>| {
+                    drop(empty(read, place)?);
+                    Ok(())
+                };
                 times[2 + usize::from(in_one)].push(memory.run(in_one, rounds, kernel)?.1);
             }
             times[4].push(memory.run_in_turn(rounds, work)?);

@@ -41,7 +41,7 @@ pub(crate) struct Access {
 }
 
 /// The latest reader of each lane since the last write, in ascending order.
-type Readers = SmallVec<[Ticket; 2]>;
+type Readers = SmallVec<[Ticket; 4]>;
 
 /// What happened to some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

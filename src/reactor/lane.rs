@@ -96,6 +96,8 @@ pub(crate) struct Lane {
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
     pub(super) tail_held: AtomicU64,
+    /// The frontier has grown since somebody looked: whoever enqueues next looks. Set under `submit`.
+    pub(super) look_due: AtomicBool,
     /// Someone found `submit` taken and wants an event; whoever unlocks it looks here.
     pub(super) record_wanted: AtomicBool,
     /// Held to enqueue: it makes the order of tickets the order of the stream. The one lock held
@@ -141,6 +143,7 @@ impl Lane {
             wanted: AtomicU64::new(1),
             recorded: AtomicU64::new(0),
             tail_held: AtomicU64::new(0),
+            look_due: AtomicBool::new(false),
             record_wanted: AtomicBool::new(false),
             submit: Mutex::new(Submit::of(stream)),
             frontier: Mutex::new(Frontier::new()),
@@ -326,7 +329,9 @@ impl Lane {
         if self.recorded.load(Relaxed) == seq {
             return Ok(());
         }
-        self.record_event_locked(submit, false).map(drop)
+        let event = self.make_record(submit, false)?;
+        self.keep_record(submit, event);
+        Ok(())
     }
 
     /// Records one more event after everything enqueued so far.
@@ -335,17 +340,32 @@ impl Lane {
         submit: &mut Submit,
         timed: bool,
     ) -> DriverResult<EventRef> {
-        let seq = self.submitted.load(Relaxed);
+        let event = self.make_record(submit, timed)?;
+        self.keep_record(submit, event.clone());
+        Ok(event)
+    }
+
+    fn make_record(&self, submit: &Submit, timed: bool) -> DriverResult<EventRef> {
         let event = self.reactor.events().take(timed, &submit.clock)?;
         if let Err(error) = self.driver().event_record(event.handle(), &submit.stream) {
             self.reactor.events().give_back([event]);
             return Err(error);
         }
         self.records.over();
-        self.frontier.lock().push(seq, event.clone(), submit.last_key, Instant::now);
+        Ok(event)
+    }
+
+    fn keep_record(&self, submit: &mut Submit, event: EventRef) {
+        let seq = self.submitted.load(Relaxed);
+        let mut frontier = self.frontier.lock();
+        frontier.push(seq, event, submit.last_key, Instant::now);
+        let recordings = frontier.len();
+        drop(frontier);
+        if is_look_due(recordings) {
+            self.look_due.store(true, Relaxed);
+        }
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;
-        Ok(event)
     }
 
     /// Adds or renews a waiter. The caller looks at `done` once more afterwards.
@@ -397,6 +417,12 @@ impl Lane {
     pub(crate) fn ticket(&self, seq: u64) -> Ticket {
         Ticket { lane: self.id(), seq }
     }
+}
+
+/// Whether it is time to look how far a lane is that has so many recordings: nobody may wait for it,
+/// and an event that is used again soon costs less, here and in the driver, than one of many.
+fn is_look_due(recordings: usize) -> bool {
+    recordings >= 32 && recordings.is_multiple_of(16)
 }
 
 /// Whether a queue with so many operations in flight takes `calls` more. An empty one takes any

@@ -55,6 +55,31 @@ impl Lane {
         self.is_done(seq)
     }
 
+    /// Asks once, for the recording in the middle of those that are not known to be finished.
+    pub(super) fn look_back(&self) {
+        if self.reactor.is_lost() {
+            return;
+        }
+        let wakers = {
+            let Some(_guard) = ProbeGuard::take(self) else { return };
+            let middle = {
+                let frontier = self.frontier.lock();
+                frontier.at(frontier.len() / 2)
+            };
+            match middle {
+                Some((_, reached, event)) if self.query(&event) => {
+                    drop(event);
+                    self.progress.done.fetch_max(reached, AcqRel);
+                    let waited_for = self.lowest_waited().is_some_and(|lowest| lowest <= reached);
+                    self.advance(reached, waited_for)
+                }
+                _ => Wakers::new(),
+            }
+        };
+        wake_all(wakers);
+        self.reactor.announce();
+    }
+
     fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
         let covering = self.frontier.lock().covering(seq);
         let Some((index, mut reached, event)) = covering else { return Wakers::new() };

@@ -200,6 +200,10 @@ impl Lane {
     /// what nobody waits for is found done here, and its events become free. Before the lock, since
     /// a look wakes whoever it concerns.
     fn sweep(&self, calls: u64) {
+        if self.look_due.load(Relaxed) {
+            self.look_due.store(false, Relaxed);
+            self.look_back();
+        }
         // Also what is known to be finished by what came after it: its events are still there.
         let unseen = self.submitted().saturating_sub(self.progress.done.load(Acquire));
         if unseen + calls > self.options.queue_limit
