@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::names::{Name, Operand, Span, View};
+use super::names::{COLUMNS, Name, Operand, Span, View};
 use super::program::{Deal, Order, Work};
 
 /// Elements of a buffer or of a part; `None` where nothing has written one.
@@ -94,20 +94,26 @@ impl Model {
         indices.iter().zip(elements).for_each(|(index, element)| memory[*index] = Some(*element));
     }
 
-    /// What has been written, in pieces as long as can be.
+    /// What has been written: all of it, or in pieces as long as can be and by columns.
     pub(crate) fn written(&self, name: Name) -> Vec<View> {
         let memory = self.memory(name);
+        if memory.iter().all(Option::is_some) {
+            return vec![View::All];
+        }
         let mut views = Vec::new();
         let mut at = 0;
         while at < memory.len() {
             let len = memory[at..].iter().take_while(|element| element.is_some()).count();
-            match len {
-                0 => {}
-                len if len == memory.len() => views.push(View::All),
-                len => views.push(View::Slice(Span::new(at, len))),
-            }
+            views.extend((len > 0).then(|| View::Slice(Span::new(at, len))));
             at += len + 1;
         }
+        let rows = Span::new(0, memory.len() / COLUMNS);
+        let column = |column| View::Tile { rows, columns: Span::new(column, 1) };
+        let is_written = |view: &View| {
+            let elements = view.elements(memory.len());
+            elements.is_ok_and(|elements| elements.indices.iter().all(|i| memory[*i].is_some()))
+        };
+        views.extend((0..COLUMNS).map(column).filter(is_written));
         views
     }
 
