@@ -1,11 +1,16 @@
 //! Random programs compute what they say, line by line, in whatever order the device may run them.
 //!
-//! A program is a value (`program`), made at random and made smaller where it fails (`generate`). It
-//! runs on a device (`run`, `world`) beside a model that does each line at once (`model`): what is read has to
-//! be what the model holds, and what nobody has written has to be refused. The calls that it makes
-//! are logged, and judged by the race checker and by the [oracle](crate::oracle) (`watched`), also
-//! with one of its waits lost (`mutation`), and for waits made for nothing (`minimality`). Programs of
-//! several threads (`threads`), whose order is that of their locks, are judged by the same two.
+//! A program is a value (`program`, `names`; `shown` is how it reads), made at random and made smaller
+//! where it fails (`generate`, `operands`). Its lines work on whole buffers, on slices and tiles of them,
+//! on parts that are owned, rejoined or dropped, and on shared buffers, in device memory and pinned. It
+//! runs on a device (`run`, `world`, `memory`, `host`, `dealt`) beside a model that does each line at
+//! once, element by element (`model`): what is read has to be what the model holds, and a read is refused
+//! exactly where it is of an element that nobody has written. What is read is the same on one stream.
+//!
+//! The calls that it makes are logged, and judged by the race checker and by the
+//! [oracle](crate::oracle) (`watched`), also with one of its waits lost (`mutation`), and for waits made
+//! for nothing (`minimality`). Programs of several threads (`threads`), whose order is that of their
+//! locks, are judged by the same two.
 //!
 //! Each test runs the programs of seeds 0, 1, 2 and so on, says in a line what came of them, and fails
 //! where they did less than such programs do (`done`). For long runs, of other seeds or of one:
