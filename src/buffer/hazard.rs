@@ -8,6 +8,7 @@
 //! Operations known to be finished are swept out whenever the pieces have doubled, so there are as
 //! many as it takes for those that are not, and to tell the bytes that were written from the rest.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -40,32 +41,57 @@ pub(crate) struct Access {
     pub(crate) mode: Mode,
 }
 
+/// A ticket in one word, which is half of what a record and its notes would take otherwise: the
+/// lane's number above, so that of one lane the later one is the greater. The device is the record's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stamp(NonZeroU64);
+
+impl Stamp {
+    /// A lane would have to enqueue a million operations a second for nine years.
+    const SEQ_BITS: u32 = 48;
+
+    fn of(ticket: Ticket) -> Self {
+        let word = (ticket.lane.index() as u64) << Self::SEQ_BITS | ticket.seq;
+        // Tickets are numbered from 1.
+        Stamp(NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN))
+    }
+
+    fn is_of_lane_of(self, other: Stamp) -> bool {
+        (self.0.get() ^ other.0.get()) >> Self::SEQ_BITS == 0
+    }
+
+    fn ticket(self, device: u32) -> Ticket {
+        let lane = LaneId::new(device, (self.0.get() >> Self::SEQ_BITS) as u16);
+        Ticket { lane, seq: self.0.get() & ((1 << Self::SEQ_BITS) - 1) }
+    }
+}
+
 /// The latest reader of each lane since the last write, in ascending order.
-type Readers = SmallVec<[Ticket; 4]>;
+type Readers = SmallVec<[Stamp; 4]>;
 
 /// What happened to some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct History {
     /// The last operation that wrote here, the allocation at first; `None`: the host did, or it is
     /// known to be finished.
-    writer: Option<Ticket>,
+    writer: Option<Stamp>,
     readers: Readers,
     /// Something was written here.
     defined: bool,
 }
 
 impl History {
-    fn users(&self) -> impl Iterator<Item = Ticket> {
+    fn users(&self) -> impl Iterator<Item = Stamp> {
         self.writer.iter().chain(&self.readers).copied()
     }
 
     /// Notes a write; what was here before.
-    fn write(&mut self, by: Ticket) -> History {
+    fn write(&mut self, by: Stamp) -> History {
         let written = History { writer: Some(by), readers: Readers::new(), defined: true };
         std::mem::replace(self, written)
     }
 
-    fn unwrite(&mut self, by: Ticket, before: &History) {
+    fn unwrite(&mut self, by: Stamp, before: &History) {
         if self.writer != Some(by) {
             return;
         }
@@ -76,8 +102,8 @@ impl History {
     }
 
     /// Notes a read; the latest reader of that lane before.
-    fn read(&mut self, by: Ticket) -> Option<Ticket> {
-        match self.readers.iter_mut().rev().find(|reader| reader.lane == by.lane) {
+    fn read(&mut self, by: Stamp) -> Option<Stamp> {
+        match self.readers.iter_mut().rev().find(|reader| reader.is_of_lane_of(by)) {
             Some(reader) => Some(std::mem::replace(reader, by)),
             None => {
                 let above = self.readers.partition_point(|reader| *reader < by);
@@ -87,7 +113,7 @@ impl History {
         }
     }
 
-    fn unread(&mut self, by: Ticket, before: Option<Ticket>) {
+    fn unread(&mut self, by: Stamp, before: Option<Stamp>) {
         let Some(index) = self.readers.iter().position(|reader| *reader == by) else { return };
         match before {
             Some(before) => self.readers[index] = before,
@@ -95,7 +121,7 @@ impl History {
         }
     }
 
-    fn sweep(&mut self, is_finished: impl Fn(Ticket) -> bool) {
+    fn sweep(&mut self, is_finished: impl Fn(Stamp) -> bool) {
         self.writer = self.writer.filter(|writer| !is_finished(*writer));
         self.readers.retain(|reader| !is_finished(*reader));
     }
@@ -124,6 +150,8 @@ impl Lanes {
 #[derive(Debug)]
 pub(crate) struct Hazards {
     histories: RegionMap<History>,
+    /// Of all tickets there are in it.
+    device: u32,
     /// No ticket in `histories` is of another lane than these: what most operations need to know.
     lanes: Lanes,
     /// Counts what was noted, and back where the last was taken back: the same number, the same
@@ -162,15 +190,17 @@ enum Before {
     /// Of a write: the history.
     Written(History),
     /// Of a read: the latest reader of its lane.
-    Read(Option<Ticket>),
+    Read(Option<Stamp>),
 }
 
 impl Hazards {
     /// Memory with nothing in it. `allocated` is the operation that made it, its first write.
     pub(crate) fn new(bytes: usize, allocated: Option<Ticket>) -> Self {
-        let history = History { writer: allocated, readers: Readers::new(), defined: false };
+        let writer = allocated.map(Stamp::of);
+        let history = History { writer, readers: Readers::new(), defined: false };
         Hazards {
             histories: RegionMap::new(bytes, history),
+            device: allocated.map_or(0, |ticket| ticket.lane.device()),
             lanes: allocated.map_or(Lanes::None, |ticket| Lanes::One(ticket.lane)),
             changes: 0,
             allocated,
@@ -215,9 +245,9 @@ impl Hazards {
         self.histories.visit(&access.region, |_, history| {
             // A reader since the last write already comes after that write, but only on its own
             // lane is the writer implied: naming it costs nothing where it is known finished.
-            history.writer.iter().for_each(|t| each(*t));
+            history.writer.iter().for_each(|writer| each(writer.ticket(self.device)));
             if access.mode.writes() {
-                history.readers.iter().for_each(|t| each(*t));
+                history.readers.iter().for_each(|reader| each(reader.ticket(self.device)));
             }
         });
     }
@@ -234,19 +264,21 @@ impl Hazards {
         if self.histories.pieces() > self.sweep_above || self.histories.misfits(region) {
             self.sweep(&is_finished);
         }
-        let (lanes, shared) = (self.lanes, self.shared);
+        let (lanes, shared, by) = (self.lanes, self.shared, Stamp::of(ticket));
+        self.device = ticket.lane.device();
         let mut can_be_shared = !shared && !self.is_private_to(ticket.lane);
-        let (allocated, lane) = (self.allocated, ticket.lane);
-        let is_stranger =
-            |user: Ticket| user.lane != lane && Some(user) != allocated && !is_finished(user);
+        let (allocated, lane, device) = (self.allocated.map(Stamp::of), ticket.lane, self.device);
+        let is_stranger = |user: Stamp| {
+            !user.is_of_lane_of(by) && Some(user) != allocated && !is_finished(user.ticket(device))
+        };
         let mut note = |history: &mut History| {
             if can_be_shared && history.users().any(is_stranger) {
                 self.shared = true;
                 can_be_shared = false;
             }
             match mode.writes() {
-                true => Before::Written(history.write(ticket)),
-                false => Before::Read(history.read(ticket)),
+                true => Before::Written(history.write(by)),
+                false => Before::Read(history.read(by)),
             }
         };
         let replaced = match self.histories.all_mut(region) {
@@ -266,10 +298,11 @@ impl Hazards {
     /// The operation of a note was refused after part of it was enqueued: what it wrote is unknown,
     /// and it still has to be waited for.
     pub(crate) fn undefine(&mut self, note: Note) {
+        let by = Stamp::of(note.by);
         for (bytes, before) in note.replaced {
             if let Before::Written(_) = before {
                 self.histories.edit(&bytes, |_, history| {
-                    history.defined &= history.writer != Some(note.by);
+                    history.defined &= history.writer != Some(by);
                 });
             }
         }
@@ -281,6 +314,7 @@ impl Hazards {
     /// Of several notes by one operation the last is undone first.
     pub(crate) fn undo(&mut self, note: Note) {
         let Note { by, lanes, shared, number, replaced } = note;
+        let by = Stamp::of(by);
         if self.changes == number {
             (self.lanes, self.shared) = (lanes, shared);
             self.changes -= 1;
@@ -310,16 +344,20 @@ impl Hazards {
 
     /// Calls `each` with every operation that may still touch this memory.
     pub(crate) fn users(&self, mut each: impl FnMut(Ticket)) {
-        self.histories.each_piece(|_, history| history.users().for_each(&mut each));
+        let device = self.device;
+        self.histories.each_piece(|_, history| {
+            history.users().for_each(|user| each(user.ticket(device)));
+        });
     }
 
     /// Forgets what is known to be finished.
     fn sweep(&mut self, is_finished: impl Fn(Ticket) -> bool) {
         self.allocated = self.allocated.filter(|ticket| !is_finished(*ticket));
         self.lanes = Lanes::None;
+        let device = self.device;
         self.histories.compact(|history| {
-            history.sweep(&is_finished);
-            history.users().for_each(|user| self.lanes = self.lanes.with(user.lane));
+            history.sweep(|user| is_finished(user.ticket(device)));
+            history.users().for_each(|user| self.lanes = self.lanes.with(user.ticket(device).lane));
         });
         self.sweep_above = 2 * self.histories.pieces() + FEW_PIECES;
     }

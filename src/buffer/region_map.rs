@@ -126,6 +126,7 @@ impl<V: Clone + PartialEq> RegionMap<V> {
     /// The value, where there is one and `region` is all bytes.
     pub(super) fn all_mut(&mut self, region: &Region) -> Option<&mut V> {
         match self.is_all(region) {
+            true if self.pieces == 1 => self.bands.only_mut().and_then(Partition::only_mut),
             true => {
                 let rows = 0..self.layout.rows();
                 let band = self.bands.exact_mut(&(0..self.layout.pitch()))?;
