@@ -55,29 +55,34 @@ impl Lane {
         self.is_done(seq)
     }
 
-    /// Asks once, for the recording in the middle of those that are not known to be finished.
+    /// Takes out the recordings that are known to be finished by what came after them, on whatever lane. Where
+    /// there are none, asks once, for the one in the middle.
     pub(super) fn look_back(&self) {
         if self.reactor.is_lost() {
             return;
         }
         let wakers = {
             let Some(_guard) = ProbeGuard::take(self) else { return };
-            let middle = {
-                let frontier = self.frontier.lock();
-                frontier.at(frontier.len() / 2)
-            };
-            match middle {
-                Some((_, reached, event)) if self.query(&event) => {
-                    drop(event);
-                    self.progress.done.fetch_max(reached, AcqRel);
-                    let waited_for = self.lowest_waited().is_some_and(|lowest| lowest <= reached);
-                    self.advance(reached, waited_for)
-                }
-                _ => Wakers::new(),
-            }
+            let Some(reached) = self.finished_by_now() else { return };
+            self.progress.done.fetch_max(reached, AcqRel);
+            let waited_for = self.lowest_waited().is_some_and(|lowest| lowest <= reached);
+            self.advance(reached, waited_for)
         };
         wake_all(wakers);
         self.reactor.announce();
+    }
+
+    fn finished_by_now(&self) -> Option<u64> {
+        let known = self.progress.known();
+        let (middle, event) = {
+            let frontier = self.frontier.lock();
+            if frontier.at(0)?.1 <= known {
+                return Some(known);
+            }
+            let (_, middle, event) = frontier.at(frontier.len() / 2)?;
+            (middle, event)
+        };
+        self.query(&event).then_some(middle)
     }
 
     fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {
