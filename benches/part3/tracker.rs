@@ -13,29 +13,34 @@ use crate::{Answer, Bench, allocated};
 const OPERATIONS: usize = 1_000;
 
 /// Launches of an empty kernel on ranges of one buffer in turn, by two streams of which each has every
-/// other range: nothing is waited for, and nothing is private to one stream.
+/// other range: nothing is waited for, and the buffer is not private to one stream, but where there is one
+/// range.
 struct Ranges {
     streams: [Stream; 2],
-    read: DeviceBuffer<f32>,
+    /// Each stream's own.
+    read: [DeviceBuffer<f32>; 2],
     buffer: DeviceBuffer<f32>,
 }
 
 impl Ranges {
     fn new(device: &Device, ranges: usize) -> Answer<Self> {
         let streams = [device.stream(), device.stream()];
-        Ok(Ranges { streams, read: device.zeros(LEN)?, buffer: device.zeros(ranges * LEN)? })
+        let read = [device.zeros(LEN)?, device.zeros(LEN)?];
+        let ranges = Ranges { streams, read, buffer: device.zeros(ranges * LEN)? };
+        // Else it is handed over to the streams in flight, and is memory that several share.
+        headwater::block_on(device.synchronize())?;
+        Ok(ranges)
     }
 
     /// Nanoseconds an operation.
     fn run(&mut self) -> Answer<f64> {
         let ranges = self.buffer.len() / LEN;
-        // Ranges are made outside of the time.
         let start = Instant::now();
         for operation in 0..OPERATIONS {
             let range = operation % ranges;
             let place = self.buffer.slice_mut(range * LEN..(range + 1) * LEN)?;
             let stream = &self.streams[range % 2];
-            drop(stream.in_scope(|| empty(&self.read, place))?);
+            drop(stream.in_scope(|| empty(&self.read[range % 2], place))?);
         }
         let nanoseconds = crate::micros(start) * 1e3 / OPERATIONS as f64;
         for stream in &self.streams {

@@ -37,8 +37,8 @@ impl Allocation {
             return Err(announced(core, out_of_memory(core, bytes)));
         }
         let lane = core.current_lane();
-        let enqueue = lane.enqueue_uncounted(ALLOCATE)?;
-        let ticket = enqueue.ticket();
+        let mut enqueue = lane.enqueue_uncounted(ALLOCATE)?;
+        let ticket = enqueue.take_uncounted_ticket();
         let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
         let ptr = match allocated {
             Ok(ptr) => ptr,
@@ -72,7 +72,7 @@ impl Allocation {
         let readers = self.tracked.thaw();
         let mut record = self.tracked.lock();
         for reader in self.last_of(readers) {
-            record.note(&access, reader, |other| self.is_finished(other));
+            record.note(&access, reader, |other| self.core.is_known_finished(other));
         }
     }
 
@@ -80,19 +80,14 @@ impl Allocation {
     fn last_of(&self, lanes: impl IntoIterator<Item = u16>) -> impl Iterator<Item = Ticket> {
         let lanes = lanes.into_iter().map(|index| LaneId::new(self.core.number(), index));
         let last = lanes.filter_map(|lane| self.core.lane(lane).map(|l| l.ticket(l.submitted())));
-        last.filter(|ticket| !self.is_finished(*ticket))
-    }
-
-    /// Whether it is known to be finished. A lane that is gone has nothing on it.
-    fn is_finished(&self, ticket: Ticket) -> bool {
-        self.core.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
+        last.filter(|ticket| !self.core.is_known_finished(*ticket))
     }
 
     /// The operations, the last of each lane, that may still be using it.
     fn unfinished_users(&self) -> Clock {
         let mut users = Clock::default();
         self.tracked.lock().users(|user| users.add(user));
-        users.retain(self.core.number(), |user| !self.is_finished(user));
+        users.retain(self.core.number(), |user| !self.core.is_known_finished(user));
         let readers = self.tracked.frozen().into_iter().flat_map(Frozen::readers);
         self.last_of(readers).for_each(|reader| users.add(reader));
         users
@@ -125,6 +120,7 @@ impl Allocation {
                 }
             }
         };
+        enqueue.take_uncounted_ticket();
         let refused = |cause: DriverError| self.core.reactor().refused(FREE.name(), cause);
         enqueue.wait(&waits).map_err(refused)?;
         // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the

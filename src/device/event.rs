@@ -55,6 +55,7 @@ impl Event {
         if enqueue.comes_after(ticket) {
             return Ok(());
         }
+        enqueue.take_uncounted_ticket();
         enqueue
             .wait(&Waits::of(ticket, event))
             .map_err(|error| lane.reactor().refused(WAIT.name(), error))

@@ -38,7 +38,7 @@ use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
 use crate::driver::{DeviceInfo, Driver, DriverCalls, LoggedStep, Race, Watched};
 use crate::error::Result;
-use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions};
+use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions, Ticket};
 
 /// A device and everything of this process on it: a handle, cheap to clone.
 ///
@@ -258,6 +258,11 @@ impl DeviceCore {
     /// dropped on any.
     pub(crate) fn for_frees<'a>(&'a self, lane: &'a Arc<Lane>) -> &'a Arc<Lane> {
         if lane.is_of_a_thread() { self.streams.reclaim() } else { lane }
+    }
+
+    /// Whether an operation of this device is known to be finished. A lane that is gone has nothing on it.
+    pub(crate) fn is_known_finished(&self, ticket: Ticket) -> bool {
+        self.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
     }
 
     /// The lane that an operation enqueued here and now goes to: the innermost scope's, else the

@@ -21,7 +21,8 @@ pub(crate) fn open() -> (Arc<ModelDriver>, Device) {
     with_streams(2, 1)
 }
 
-fn with_streams(task_streams: u16, leased_streams: u16) -> (Arc<ModelDriver>, Device) {
+/// The same with as many streams for tasks and to lease.
+pub(crate) fn with_streams(task_streams: u16, leased_streams: u16) -> (Arc<ModelDriver>, Device) {
     current::install_task_id(|| TASK.with(Cell::get));
     let driver = ModelDriver::new();
     let backend = Backend { driver: driver.clone(), watched: None, simulator: None };

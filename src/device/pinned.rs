@@ -120,14 +120,14 @@ impl PinnedPool {
                 None => oldest.push(*user),
             }
         }
-        oldest.retain(|user| !user.is_done(core));
+        oldest.retain(|user| !core.is_known_finished(*user));
         for user in &oldest {
             if let Some(lane) = core.lane(user.lane) {
                 lane.request_record(user.seq);
                 lane.probe(user.seq);
             }
         }
-        let is_done = |r: &Retiring| r.users.iter().all(|user| user.is_done(core));
+        let is_done = |r: &Retiring| r.users.iter().all(|user| core.is_known_finished(*user));
         let (done, busy): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_done);
         if !busy.is_empty() {
             self.retiring.lock().extend(busy);
@@ -152,13 +152,6 @@ impl PinnedBlock {
         // SAFETY: the block came from this device's driver, `self` was its only holder, and the
         // caller has seen all work on the device finish.
         unsafe { driver.host_free(self.ptr) }
-    }
-}
-
-impl Ticket {
-    /// Whether it is known to be finished. A lane that is gone has nothing on it.
-    fn is_done(&self, core: &DeviceCore) -> bool {
-        core.lane(self.lane).is_none_or(|lane| lane.is_known_finished(self.seq))
     }
 }
 

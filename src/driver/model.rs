@@ -15,8 +15,9 @@ use std::time::Duration;
 use super::races::Checker;
 use super::step::{Step, Touched};
 use super::{
-    ContextHandle, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError, DriverResult,
-    EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError, StreamHandle,
+    ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
+    StreamHandle,
 };
 use crate::sync::Condvar;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -79,10 +80,10 @@ impl ModelDriver {
 
     /// The device gets as far as it can with everything that is on `stream` now, and with what that
     /// waits for.
-    pub(crate) fn run(&self, stream: &StreamHandle) {
+    pub(crate) fn run(&self, stream: u64) {
         let mut reached = Vec::new();
         self.with(|state| {
-            let all = Place { stream: stream.raw(), at: state.streams[&stream.raw()].enqueued };
+            let all = Place { stream, at: state.streams[&stream].enqueued };
             state.run(all, &mut reached);
         });
         for (queue, at) in reached {
@@ -103,8 +104,8 @@ impl ModelDriver {
     }
 
     /// The next call of that kind on that stream is refused.
-    pub(crate) fn refuse(&self, call: DriverCall, stream: &StreamHandle) {
-        self.with(|state| state.refused.push((call, stream.raw())));
+    pub(crate) fn refuse(&self, call: DriverCall, stream: u64) {
+        self.with(|state| state.refused.push((call, stream)));
     }
 
     /// Nothing that was called races.
@@ -200,6 +201,11 @@ impl Driver for ModelDriver {
             state.streams.insert(stream, queue);
             Step::StreamCreated { stream }
         })))
+    }
+
+    /// No model has one.
+    fn default_stream(&self, _which: DefaultStream) -> StreamHandle {
+        StreamHandle::new(0)
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> DriverResult<()> {
@@ -306,6 +312,10 @@ impl Driver for ModelDriver {
         _stream: &StreamHandle,
     ) -> DriverResult<()> {
         not_modelled(DriverCall::CopyD2H)
+    }
+
+    unsafe fn copy_rows(&self, _: &CopyRows, _: &StreamHandle) -> DriverResult<()> {
+        not_modelled(DriverCall::CopyRows)
     }
 
     unsafe fn copy_d2d(

@@ -28,7 +28,10 @@ type Buffer = Arc<DeviceBuffer<u8>>;
 impl Modelled {
     /// This thread runs task 1 from here on.
     fn open() -> Arc<Self> {
-        let (driver, device) = models::open();
+        Self::of(models::open())
+    }
+
+    fn of((driver, device): (Arc<ModelDriver>, Device)) -> Arc<Self> {
         models::run_task(1);
         device.core().set_caller_lane(&models::task_lane(&device, 0));
         Arc::new(Modelled { driver, device })
@@ -46,12 +49,12 @@ impl Modelled {
 
     /// Submits one operation to the stream of the calling thread's task.
     fn submit(&self, operands: &[(&Buffer, Mode)]) -> Result<Completion> {
-        let touched = operands.iter().map(|(buffer, mode)| {
-            Touched::new(buffer.as_slice().ptr().get(), BYTES, mode.writes())
-        });
+        let touched = operands
+            .iter()
+            .map(|(buffer, mode)| Touched::new(buffer.place().ptr().get(), BYTES, mode.writes()));
         let operands: Vec<_> = operands
             .iter()
-            .map(|(buffer, mode)| Operand::new("buffer", buffer.as_slice().access(*mode)))
+            .map(|(buffer, mode)| Operand::new("buffer", buffer.place().access(*mode)))
             .collect();
         submit(self.device.core(), WORK, &operands, 1, |_, stream| {
             Ok(self.driver.work("work", touched, stream)?)
@@ -183,7 +186,7 @@ fn a_write_that_is_refused_beside_a_read_leaves_the_record_as_it_was() {
         let buffer = m.buffer();
         let unwritten = Arc::new(DeviceBuffer::unwritten(m.device.core(), BYTES).unwrap());
         let theirs = [buffer.clone(), unwritten.clone()];
-        m.driver.refuse(DriverCall::Launch, m.lane(2).stream());
+        m.driver.refuse(DriverCall::Launch, m.lane(2).stream_id());
         m.beside(
             |m| m.enqueue(&[(&buffer, Read)]),
             move |m| {
@@ -209,7 +212,7 @@ fn who_sees_the_note_of_a_refused_write_comes_after_what_that_write_would_have_c
         // Task 1 is on another stream than what it wrote from here on.
         let leased = m.device.stream();
         m.device.core().set_caller_lane(leased.lane());
-        m.driver.refuse(DriverCall::Launch, m.lane(2).stream());
+        m.driver.refuse(DriverCall::Launch, m.lane(2).stream_id());
         let theirs = buffer.clone();
         m.beside(
             |m| m.enqueue(&[(&buffer, Read)]),
@@ -226,7 +229,7 @@ fn a_read_whose_wait_is_refused_leaves_a_write_ordered_after_the_last_write() {
     explore(Some(3), || {
         let m = Modelled::open();
         let buffer = m.buffer();
-        m.driver.refuse(DriverCall::StreamWait, m.lane(2).stream());
+        m.driver.refuse(DriverCall::StreamWait, m.lane(2).stream_id());
         let leased = m.device.stream();
         m.device.core().set_caller_lane(leased.lane());
         let theirs = buffer.clone();
@@ -250,7 +253,7 @@ fn an_operation_waits_or_what_it_would_wait_for_was_seen_to_end() {
         let theirs = buffer.clone();
         m.beside(
             |m| {
-                m.driver.run(lane.stream());
+                m.driver.run(lane.stream_id());
                 assert!(lane.probe(lane.submitted()));
             },
             move |m| m.enqueue(&[(&theirs, Update)]),
@@ -274,7 +277,7 @@ fn an_operation_waits_or_what_came_after_the_other_was_seen_to_end() {
         let theirs = buffer.clone();
         m.beside(
             |m| {
-                m.driver.run(leased.lane().stream());
+                m.driver.run(leased.lane().stream_id());
                 assert!(leased.lane().probe(leased.lane().submitted()));
             },
             move |m| m.enqueue(&[(&theirs, Update)]),
@@ -294,7 +297,7 @@ fn an_operation_waits_while_two_threads_look() {
         lane.request_record(lane.submitted());
         m.enqueue(&[(&buffer, Read)]);
         lane.request_record(lane.submitted());
-        m.driver.run(lane.stream());
+        m.driver.run(lane.stream_id());
         let theirs = buffer.clone();
         m.beside(
             |_| _ = lane.probe(1),
@@ -339,7 +342,7 @@ fn memory_is_freed_after_the_last_read_while_its_end_is_seen() {
         let theirs = buffer.clone();
         m.beside(
             |m| {
-                m.driver.run(lane.stream());
+                m.driver.run(lane.stream_id());
                 lane.probe(lane.submitted());
                 drop(buffer);
             },
@@ -348,6 +351,45 @@ fn memory_is_freed_after_the_last_read_while_its_end_is_seen() {
                 drop(theirs);
             },
         );
+        m.end();
+    });
+}
+
+/// A look takes the event of a second stream out while an operation, which needs that, a first and a third
+/// one, looks for it: the later event that is found then comes after the first's, and the third's comes
+/// after the earlier one only. Up to 2 preemptions.
+#[test]
+fn an_operation_waits_for_three_streams_while_a_look_takes_the_second_ones_event_out() {
+    explore(Some(2), || {
+        let m = Modelled::of(models::with_streams(2, 2));
+        let [z, w, y] = [(); 3].map(|()| m.buffer());
+        let (a, b) = (m.lane(1), m.lane(2));
+        let (c, d) = (m.device.stream(), m.device.stream());
+        let on = |lane: &Arc<Lane>, operands: &[(&Buffer, Mode)]| {
+            m.device.core().set_caller_lane(lane);
+            m.enqueue(operands);
+        };
+        let record = |lane: &Arc<Lane>| lane.request_record(lane.submitted());
+        record(&a);
+        on(&b, &[(&y, Update)]);
+        let written = b.submitted();
+        record(&b);
+        on(c.lane(), &[(&y, Read)]);
+        record(c.lane());
+        on(&a, &[(&z, Update), (&w, Update)]);
+        record(&a);
+        m.driver.run(b.stream_id());
+        on(&b, &[(&w, Read)]);
+        record(&b);
+        let (d, theirs) = (d.lane().clone(), [z.clone(), y.clone()]);
+        m.beside(
+            |_| _ = b.probe(written),
+            move |m| {
+                m.device.core().set_caller_lane(&d);
+                m.enqueue(&[(&theirs[0], Read), (&theirs[1], Overwrite)]);
+            },
+        );
+        drop((z, w, y, a, b, c));
         m.end();
     });
 }

@@ -154,11 +154,6 @@ fn check_device<'a, O: AsRef<Operand<'a>>>(
     Ok(())
 }
 
-/// Whether it is known to be finished. A lane that is gone has nothing on it.
-fn is_finished(core: &DeviceCore, ticket: Ticket) -> bool {
-    core.lane(ticket.lane).is_none_or(|lane| lane.is_known_finished(ticket.seq))
-}
-
 /// Remembers, of frozen memory, that there is a read on a lane: not before there is one, since who
 /// writes or frees the memory later waits for the lane. Until then a handle to it is borrowed.
 fn note_reader<'a, O: AsRef<Operand<'a>>>(operands: &[O], lane: LaneId) {
@@ -200,7 +195,8 @@ impl<'a> Records<'a> {
             if last != Some(tracked.id()) {
                 let hazards = tracked.lock();
                 if let Some(frozen) = tracked.frozen() {
-                    frozen.settle(&hazards, tracked.bytes(), |ticket| is_finished(core, ticket));
+                    frozen
+                        .settle(&hazards, tracked.bytes(), |ticket| core.is_known_finished(ticket));
                 }
                 locked.push(hazards);
                 last = Some(tracked.id());
@@ -262,7 +258,7 @@ impl<'a> Records<'a> {
             let hazards = &mut self.locked[*record];
             notes.push((
                 *tracked,
-                hazards.note(&operand.access, ticket, |other| is_finished(core, other)),
+                hazards.note(&operand.access, ticket, |other| core.is_known_finished(other)),
             ));
             if tracked.memory() == Memory::Pinned {
                 recording = recording.max(Recording::BeforeNext);

@@ -75,7 +75,7 @@ impl Completion {
     /// The device is lost.
     pub fn is_finished(&self) -> Result<bool> {
         let Some(lane) = &self.lane else { return Ok(true) };
-        if lane.is_done(self.seq) {
+        if lane.is_known_finished(self.seq) {
             return Ok(true);
         }
         lane.request_record(self.seq);
@@ -83,16 +83,16 @@ impl Completion {
             return Ok(true);
         }
         lane.reactor.check()?;
-        Ok(lane.is_done(self.seq))
+        Ok(lane.is_known_finished(self.seq))
     }
 
     fn verdict(&self, lane: &Lane) -> Option<Result<()>> {
-        if lane.is_done(self.seq) {
+        if lane.is_known_finished(self.seq) {
             return Some(Ok(()));
         }
         let failure = lane.reactor.check().err()?;
         // What was seen to finish before the failure did finish.
-        Some(if lane.is_done(self.seq) { Ok(()) } else { Err(failure) })
+        Some(if lane.is_known_finished(self.seq) { Ok(()) } else { Err(failure) })
     }
 
     fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Completion {
         f.debug_struct("Completion")
             .field("stream", &lane.map(|l| l.id().index()))
             .field("operation", &self.seq)
-            .field("finished", &lane.is_none_or(|l| l.is_done(self.seq)))
+            .field("finished", &lane.is_none_or(|l| l.is_known_finished(self.seq)))
             .finish()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::clock::Clock;
 use crate::driver::{Driver, DriverError, DriverResult, EventHandle};
 use crate::sync::Mutex;
@@ -84,8 +86,8 @@ impl EventPool {
     /// An event that nobody refers to, to be recorded after all of `clock`; made where the pool has
     /// none.
     pub(super) fn take(&self, timed: bool, clock: &Clock) -> DriverResult<EventRef> {
-        if !timed
-            && let Some(mut event) = self.ready.lock().pop()
+        let ready = if timed { None } else { self.ready.lock().pop() };
+        if let Some(mut event) = ready
             && let Some(own) = Arc::get_mut(&mut event)
         {
             own.clock.set(clock);
@@ -101,13 +103,13 @@ impl EventPool {
 
     /// Takes back references; an event is ready again if it was the last one.
     pub(super) fn give_back(&self, events: impl IntoIterator<Item = EventRef>) {
-        let mut ready = self.ready.lock();
-        for mut event in events {
-            // Two droppers that both see another both fall through to `PooledEvent::drop`.
-            if Arc::get_mut(&mut event).is_some_and(|event| !event.timed) {
-                ready.push(event);
-            }
-        }
+        // Two droppers that both see another both fall through to `PooledEvent::drop`.
+        let is_ready = |event: &mut EventRef| Arc::get_mut(event).is_some_and(|own| !own.timed);
+        let again =
+            events.into_iter().filter_map(|mut event| is_ready(&mut event).then_some(event));
+        // Before the lock: the others are dropped meanwhile, which takes another one.
+        let again: SmallVec<[EventRef; 16]> = again.collect();
+        self.ready.lock().extend(again);
     }
 
     /// Destroys all (`cuEventDestroy`), as long as `refused` says so of those that the driver does

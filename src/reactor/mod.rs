@@ -20,12 +20,14 @@ mod local;
 mod models;
 mod of_thread;
 mod probe;
+mod record;
 mod refusals;
 mod submit;
 mod thread;
 mod timer_slack;
 mod trouble;
 mod waiters;
+mod waits;
 
 pub(crate) use by_hand::{Hand, hold};
 pub(crate) use clock::Clock;
@@ -37,8 +39,9 @@ pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
 pub(crate) use of_thread::thread_number;
-pub(crate) use submit::{Enqueue, Held, OpKey, Recording, Waits};
+pub(crate) use submit::{Enqueue, Held, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
+pub(crate) use waits::Waits;
 
 /// The name of an operation: the `seq`-th of its lane, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

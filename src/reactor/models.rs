@@ -57,7 +57,7 @@ impl Modelled {
     /// The device does what there is to do.
     fn run(&self) {
         self.written.with_mut(|_| {});
-        self.driver.run(self.lane.stream());
+        self.driver.run(self.lane.stream_id());
     }
 
     /// Reads what the device wrote: loom objects where the thread cannot be sure to see it.

@@ -3,14 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::Ticket;
 use super::clock::Clock;
 use super::event_pool::EventRef;
 use super::in_flight::{Operation, Runs};
 use super::lane::{Lane, LaneId, has_room};
-use crate::driver::{Driver, DriverResult, StreamHandle};
+use crate::driver::{Driver, StreamHandle};
 use crate::error::Error;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering::*;
@@ -84,7 +82,7 @@ impl Submit {
 /// The right to enqueue one operation: holds the lane's submit lock.
 #[derive(Debug)]
 pub(crate) struct Enqueue<'l> {
-    submit: MutexGuard<'l, Submit>,
+    pub(super) submit: MutexGuard<'l, Submit>,
     op: OpKey,
     /// Driver calls it makes: it takes so many ticket numbers, the last of which is its own.
     calls: u64,
@@ -104,43 +102,6 @@ impl Drop for AfterUnlock<'_> {
     }
 }
 
-/// The waits that order an operation after others: none is implied by the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Waits {
-    found: SmallVec<[Wait; 4]>,
-}
-
-#[derive(Debug)]
-struct Wait {
-    /// What is to come before.
-    wanted: Ticket,
-    /// The last operation before the event.
-    at: Ticket,
-    event: EventRef,
-}
-
-impl Waits {
-    /// For an event after `ticket`.
-    pub(crate) fn of(ticket: Ticket, event: &EventRef) -> Self {
-        let wait = Wait { wanted: ticket, at: ticket, event: event.clone() };
-        Waits { found: SmallVec::from_iter([wait]) }
-    }
-
-    /// Drops what another one implies. Two cannot imply each other: an event is waited for only once
-    /// it is recorded.
-    fn reduce(&mut self) {
-        let mut at = 0;
-        while at < self.found.len() {
-            let wanted = self.found[at].wanted;
-            if self.found.iter().any(|other| other.event.clock().covers(wanted)) {
-                self.found.swap_remove(at);
-            } else {
-                at += 1;
-            }
-        }
-    }
-}
-
 impl Lane {
     /// Locks the lane to enqueue one operation that makes `calls` driver calls which count against
     /// the queue's limit. Errors: the device is lost; the queue is full.
@@ -157,14 +118,11 @@ impl Lane {
         Ok(enqueue)
     }
 
-    /// The same for what the driver's queue takes without end: allocations, frees, waits. The
-    /// ticket is given out.
+    /// The same for what the driver's queue takes without end: allocations, frees, waits. Its ticket is
+    /// given out by [`Enqueue::take_uncounted_ticket`].
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
         self.sweep(0);
-        let (mut enqueue, _) = self.lock(op, 1)?;
-        enqueue.take_ticket();
-        enqueue.uncount(1);
-        Ok(enqueue)
+        self.lock(op, 1).map(|(enqueue, _)| enqueue)
     }
 
     /// An event after everything enqueued so far, and the last ticket before it. `None`: all that
@@ -264,6 +222,13 @@ impl<'l> Enqueue<'l> {
         self.ticket()
     }
 
+    /// Gives out the ticket of an operation that takes no place in the driver's queue.
+    pub(crate) fn take_uncounted_ticket(&mut self) -> Ticket {
+        let ticket = self.take_ticket();
+        self.uncount(1);
+        ticket
+    }
+
     /// The ticket, given out before.
     pub(crate) fn ticket(&self) -> Ticket {
         self.lane.0.ticket(self.seq)
@@ -297,62 +262,6 @@ impl<'l> Enqueue<'l> {
     /// The lane, within which the order of tickets is the stream's.
     pub(crate) fn lane(&self) -> LaneId {
         self.lane.0.id()
-    }
-
-    /// The fewest waits after which the operation comes after all of `after`; `Err` names an
-    /// operation that has no event yet. `lanes` finds a lane by its name.
-    ///
-    /// Nothing needs saying of what is on this lane, is known to be finished, or comes before this
-    /// lane's waits. Of the rest, each lane's earliest event after the operation is waited for,
-    /// unless another of these events comes after it.
-    pub(crate) fn waits<'a>(
-        &self,
-        after: &Clock,
-        lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
-    ) -> Result<Waits, Ticket> {
-        let (own, mut waits) = (self.lane(), Waits::default());
-        for ticket in after.iter(own.device()) {
-            if ticket.lane == own || self.submit.clock.covers(ticket) {
-                continue;
-            }
-            let Some(other) = lanes(ticket.lane) else { continue };
-            if other.is_known_finished(ticket.seq) {
-                continue;
-            }
-            let covering = other.frontier.lock().covering(ticket.seq);
-            match covering {
-                Some((_, at, event)) => {
-                    waits.found.push(Wait { wanted: ticket, at: other.ticket(at), event });
-                }
-                // Taken out because it was seen to finish, which is known before it is taken out.
-                None if other.is_done(ticket.seq) => {}
-                None => return Err(ticket),
-            }
-        }
-        waits.reduce();
-        Ok(waits)
-    }
-
-    /// Has what follows on this stream wait (`cuStreamWaitEvent`).
-    pub(crate) fn wait(&mut self, waits: &Waits) -> DriverResult<()> {
-        for wait in &waits.found {
-            self.driver().stream_wait(self.stream(), wait.event.handle())?;
-        }
-        let own = self.lane();
-        let clock = &mut self.submit.clock;
-        // What another device's streams have waited for is of no use here.
-        let of_device = |wait: &&Wait| wait.at.lane.device() == own.device();
-        for Wait { at, event, .. } in waits.found.iter().filter(of_device) {
-            clock.join(event.clock());
-            clock.add(*at);
-            clock.remove(own);
-        }
-        Ok(())
-    }
-
-    /// Whether what comes next comes after `ticket`, by the waits that were made.
-    pub(crate) fn comes_after(&self, ticket: Ticket) -> bool {
-        ticket.lane.device() == self.lane().device() && self.submit.clock.covers(ticket)
     }
 
     /// The operation is on the stream. Returns its number, for its completion if that is held.

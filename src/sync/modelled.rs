@@ -98,6 +98,12 @@ pub(super) mod atomic {
                     self.accesses.notify_one();
                     self.value.fetch_max(value, order)
                 }
+
+                #[track_caller]
+                pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                    self.accesses.notify_one();
+                    self.value.fetch_or(value, order)
+                }
             }
         };
     }

@@ -1,0 +1,106 @@
+//! Which waits order an operation after others, and making them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Ticket;
+use super::clock::Clock;
+use super::event_pool::EventRef;
+use super::lane::{Lane, LaneId};
+use super::submit::Enqueue;
+use crate::driver::DriverResult;
+
+/// The waits that order an operation after others: none is implied by the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    found: SmallVec<[Wait; 4]>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// The last operation before the event.
+    at: Ticket,
+    event: EventRef,
+}
+
+impl Waits {
+    /// For an event after `ticket`.
+    pub(crate) fn of(ticket: Ticket, event: &EventRef) -> Self {
+        let wait = Wait { at: ticket, event: event.clone() };
+        Waits { found: SmallVec::from_iter([wait]) }
+    }
+
+    /// Drops what another one implies: its event comes before the other's. That is an order of events, so
+    /// two cannot imply each other, and who is dropped for one that is dropped later is implied all
+    /// the same. (Whether what is *wanted* comes before the other's event is no such order: a look beside
+    /// this can have taken the earliest event out, and one that knows more stands in for it.)
+    fn reduce(&mut self) {
+        let mut at = 0;
+        while at < self.found.len() {
+            let last = self.found[at].at;
+            if self.found.iter().any(|other| other.event.clock().covers(last)) {
+                self.found.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+}
+
+impl Enqueue<'_> {
+    /// The fewest waits after which the operation comes after all of `after`; `Err` names an
+    /// operation that has no event yet. `lanes` finds a lane by its name.
+    ///
+    /// Nothing needs saying of what is on this lane, is known to be finished, or comes before this
+    /// lane's waits. Of the rest, each lane's earliest event after the operation is waited for,
+    /// unless another of these events comes after it.
+    pub(crate) fn waits<'a>(
+        &self,
+        after: &Clock,
+        lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
+    ) -> Result<Waits, Ticket> {
+        let (own, mut waits) = (self.lane(), Waits::default());
+        for ticket in after.iter(own.device()) {
+            if ticket.lane == own || self.submit.clock.covers(ticket) {
+                continue;
+            }
+            let Some(other) = lanes(ticket.lane) else { continue };
+            if other.is_known_finished(ticket.seq) {
+                continue;
+            }
+            let covering = other.frontier.lock().covering(ticket.seq);
+            // Once more: its event is taken out when it was seen to finish, which is known before that. A
+            // later one would do, and be waited for in vain.
+            if other.is_known_finished(ticket.seq) {
+                continue;
+            }
+            let Some((_, at, event)) = covering else { return Err(ticket) };
+            waits.found.push(Wait { at: other.ticket(at), event });
+        }
+        waits.reduce();
+        Ok(waits)
+    }
+
+    /// Has what follows on this stream wait (`cuStreamWaitEvent`).
+    pub(crate) fn wait(&mut self, waits: &Waits) -> DriverResult<()> {
+        for wait in &waits.found {
+            self.driver().stream_wait(self.stream(), wait.event.handle())?;
+        }
+        let own = self.lane();
+        let clock = &mut self.submit.clock;
+        // What another device's streams have waited for is of no use here.
+        let of_device = |wait: &&Wait| wait.at.lane.device() == own.device();
+        for Wait { at, event, .. } in waits.found.iter().filter(of_device) {
+            clock.join(event.clock());
+            clock.add(*at);
+            clock.remove(own);
+        }
+        Ok(())
+    }
+
+    /// Whether what comes next comes after `ticket`, by the waits that were made.
+    pub(crate) fn comes_after(&self, ticket: Ticket) -> bool {
+        ticket.lane.device() == self.lane().device() && self.submit.clock.covers(ticket)
+    }
+}
