@@ -14,7 +14,9 @@ use crate::buffer::{
     for_host_tiles_mut,
 };
 use crate::device::DeviceCore;
-use crate::driver::{CopyMemory, CopyRows, CopySide, Driver, DriverResult, StreamHandle};
+use crate::driver::{
+    CopyMemory, CopyRows, CopySide, Driver, DriverError, DriverResult, StreamHandle,
+};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, OpKey, Operation};
 
@@ -22,14 +24,17 @@ use crate::reactor::{Completion, OpKey, Operation};
 /// any of these.
 #[diagnostic::on_unimplemented(
     message = "a copy cannot read `{T}`s from a `{Self}`",
-    note = "a copy reads a reference to a buffer, or to a view or part of one"
+    note = "a copy reads a reference to a buffer, or to a view or part of one",
+    note = "from a `Vec` or a slice, `device.upload(…).await?` makes a buffer; to copy into memory that is \
+            there, write the elements to a `HostBuffer` first"
 )]
 pub trait CopySource<T>: sealed::Source<T> {}
 
 /// What a copy writes: a [`DeviceBuffer`] or a [`HostBuffer`], or a mutable view or a part of one.
 #[diagnostic::on_unimplemented(
     message = "a copy cannot write `{T}`s to a `{Self}`",
-    note = "a copy writes a `&mut` of a buffer, or of a mutable view or part of one"
+    note = "a copy writes a `&mut` of a buffer, or of a mutable view or part of one",
+    note = "for a `Vec`, `to_vec().await?` of the device memory makes one"
 )]
 pub trait CopyTarget<T>: sealed::Target<T> {}
 
@@ -315,8 +320,11 @@ unsafe fn copy_bytes(
             (Host(src), Device(dst)) => driver.copy_h2d(dst, src, bytes, stream),
             (Device(src), Host(dst)) => driver.copy_d2h(dst, src, bytes, stream),
             (Device(src), Device(dst)) => driver.copy_d2d(dst, src, bytes, stream),
-            // No method takes two sides of pinned memory.
-            (Host(_), Host(_)) => Ok(()),
+            // No method takes two sides of pinned memory. One that did would be refused: never told of a
+            // copy that is not made.
+            (Host(_), Host(_)) => {
+                Err(DriverError::new("cuMemcpyAsync", DriverError::INVALID_VALUE))
+            }
         }
     }
 }

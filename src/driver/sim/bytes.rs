@@ -348,7 +348,8 @@ pub(super) struct StoredRows {
     pub(super) pitch: usize,
 }
 
-/// Runs a copy of rows: so many bytes each, and how many. What is between them is not touched.
+/// Runs a copy of rows: so many bytes each, and how many, all of them within both sides. What is
+/// between them is not touched.
 pub(super) fn copy_rows(
     dst: &StoredRows,
     src: &StoredRows,
@@ -360,7 +361,9 @@ pub(super) fn copy_rows(
     let inside = |side: &StoredRows, offset: usize| offset + row <= side.bytes.len();
     for i in 0..rows {
         let (there, here) = (i * dst.pitch, i * src.pitch);
-        if !inside(dst, there) || !inside(src, here) {
+        let both = inside(dst, there) && inside(src, here);
+        debug_assert!(both, "row {i} of {rows}, of {row} bytes, is not within both sides");
+        if !both {
             break;
         }
         // SAFETY: both rows are inside their ranges, as was just checked, and these keep their blocks
