@@ -239,6 +239,18 @@ impl Hazards {
         Some(first..end.min(row_end))
     }
 
+    /// Regions whose bytes nothing has written, with all such bytes of `region` in them, and maybe
+    /// others: found in one look at the pieces, however many rows there are.
+    pub(crate) fn undefined_around(&self, region: &Region) -> SmallVec<[Region; 2]> {
+        let mut undefined = SmallVec::new();
+        self.histories.visit_around(region, |around, history| {
+            if !history.defined {
+                undefined.push(around);
+            }
+        });
+        undefined
+    }
+
     /// Calls `each` with the operations that `access` must come after. The same one may come up
     /// more than once.
     pub(crate) fn conflicts(&self, access: &Access, mut each: impl FnMut(Ticket)) {

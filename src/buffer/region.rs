@@ -103,6 +103,30 @@ impl Region {
         };
         Some(row.max(other_row))
     }
+
+    /// Calls `each` with the bytes that are in both, piece by piece: in time for the own rows within
+    /// the other's extent, and for the pieces.
+    pub(crate) fn each_common(&self, other: &Region, mut each: impl FnMut(Range<usize>)) {
+        if self.bytes() == 0 || other.bytes() == 0 {
+            return;
+        }
+        let within = other.extent();
+        // Rows of `of` before this one end at or before `at`.
+        let first_behind = |of: &Region, at: usize| match at.checked_sub(of.start + of.row) {
+            Some(behind) => behind / of.pitch + 1,
+            None => 0,
+        };
+        let own_rows = first_behind(self, within.start)..self.rows;
+        let starts = own_rows.map(|index| self.start + index * self.pitch);
+        for start in starts.take_while(|start| *start < within.end) {
+            let end = start + self.row;
+            let their_rows = first_behind(other, start)..other.rows;
+            let theirs = their_rows.map(|index| other.start + index * other.pitch);
+            for their_start in theirs.take_while(|their_start| *their_start < end) {
+                each(start.max(their_start)..end.min(their_start + other.row));
+            }
+        }
+    }
 }
 
 /// The first `i` for which `(start + i * step) % modulus <= reach`.
@@ -166,9 +190,27 @@ mod tests {
             let first = bytes_of(&a).find(|byte| of_b.contains(byte));
             assert_eq!(a.first_common(&b), first, "{a:?} and {b:?}");
             assert_eq!(a.overlaps(&b), first.is_some(), "{a:?} and {b:?}");
+            let mut common = Vec::new();
+            a.each_common(&b, |range| {
+                assert!(!range.is_empty(), "{a:?} and {b:?}");
+                common.extend(range);
+            });
+            let both: Vec<_> = bytes_of(&a).filter(|byte| of_b.contains(byte)).collect();
+            assert_eq!(common, both, "{a:?} and {b:?}");
             met += usize::from(first.is_some());
         }
         assert!((2_000..18_000).contains(&met), "{met}");
+    }
+
+    #[test]
+    fn what_a_small_region_has_in_common_with_a_large_one_is_found_at_once() {
+        let large = Region::of_rows(0, 4, 1 << 40, 1 << 12);
+        let tile = Region::of_rows((1 << 50) + 2, 8, 2, 1 << 12);
+        for (a, b) in [(&large, &tile), (&tile, &large)] {
+            let mut common = Vec::new();
+            a.each_common(b, |range| common.push(range.start - (1 << 50)..range.end - (1 << 50)));
+            assert_eq!(common, [2..4, 4098..4100]);
+        }
     }
 
     #[test]

@@ -75,15 +75,26 @@ impl<V: Clone + PartialEq> RegionMap<V> {
         match self.only() {
             _ if region.bytes() == 0 => {}
             Some(only) => each(region.start(), only),
-            None => self.visit_pieces(region, &mut each),
+            None => self.visit_pieces(region, |first, _, value| each(first, value)),
         }
     }
 
-    fn visit_pieces<'a>(&'a self, region: &Region, each: &mut impl FnMut(usize, &'a V)) {
+    /// Calls `each` with regions in each of which the value is the same, and that value. What they
+    /// have in common with `region` is together all of that; they may have other bytes too.
+    pub(super) fn visit_around<'a>(&'a self, region: &Region, mut each: impl FnMut(Region, &'a V)) {
+        match self.only() {
+            _ if region.bytes() == 0 => {}
+            Some(only) => each(*region, only),
+            None => self.visit_pieces(region, |_, around, value| each(around, value)),
+        }
+    }
+
+    /// As [`RegionMap::visit_around`], with the first byte that each has in common with `region`.
+    fn visit_pieces<'a>(&'a self, region: &Region, mut each: impl FnMut(usize, Region, &'a V)) {
         if self.layout.parts(region) > self.pieces {
             return self.each_piece(|piece, value| {
                 if let Some(first) = piece.first_common(region) {
-                    each(first, value);
+                    each(first, piece, value);
                 }
             });
         }
@@ -91,7 +102,9 @@ impl<V: Clone + PartialEq> RegionMap<V> {
         self.layout.each_rect(region, |Rect { columns, rows }| {
             self.bands.each(columns, |columns, band| {
                 band.each(rows.clone(), |rows, value| {
-                    each(rows.start * pitch + columns.start, value);
+                    let first = rows.start * pitch + columns.start;
+                    let rect = Rect { columns: columns.clone(), rows };
+                    each(first, self.layout.region(&rect), value);
                 });
             });
         });

@@ -227,6 +227,13 @@ impl Both {
             }
         }
         assert_eq!(hazards.undefined_in(region), model.undefined_in(region), "{region:?}");
+        let mut undefined = Vec::new();
+        for around in hazards.undefined_around(region) {
+            region.each_common(&around, |range| undefined.extend(range));
+        }
+        undefined.sort_unstable();
+        let expected = model.of(region).filter(|(_, byte)| !byte.defined).map(|(at, _)| at);
+        assert_eq!(undefined, expected.collect::<Vec<_>>(), "{region:?} of {hazards:?}");
         assert_eq!(hazards.is_shared(), model.shared, "{hazards:?}");
     }
 

@@ -30,6 +30,7 @@ fn the_allocation_is_the_first_write_and_defines_nothing() {
     let hazards = Hazards::new(100, Some(t(0, 1)));
     assert_eq!(conflicts(&hazards, &overwrite(0..100)), [t(0, 1)]);
     assert_eq!(hazards.undefined_in(&Region::of_bytes(10..20)), Some(10..20));
+    assert_eq!(hazards.undefined_around(&Region::of_bytes(10..20))[..], [Region::of_bytes(10..20)]);
 }
 
 #[test]
