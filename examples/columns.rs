@@ -83,15 +83,16 @@ async fn columns(device: &Device) -> Result<Outcome> {
     weights.copy_from(&staged[0])?;
     x.copy_from(&staged[1])?;
     let weights = weights.into_shared();
-    let mut matrix = x.rows_of_mut(columns)?;
-    let tasks = matrix.columns_mut(1)?.zip(ready.chunks_mut(ROWS)?).map(|(mut column, mut out)| {
-        let weights = &weights;
-        device.scope(async move {
-            accumulate(&mut column, weights, rounds)?;
-            column.copy_to(&mut out)?;
-            Ok::<_, Error>(device.current_stream().number())
-        })
-    });
+    let mut matrix = x.as_matrix_mut(columns)?;
+    let tasks =
+        matrix.column_chunks_mut(1)?.zip(ready.chunks_mut(ROWS)?).map(|(mut column, mut out)| {
+            let weights = &weights;
+            device.scope(async move {
+                accumulate(&mut column, weights, rounds)?;
+                column.copy_to(&mut out)?;
+                Ok::<_, Error>(device.current_stream().number())
+            })
+        });
     let streams: HashSet<_> = try_join_all(tasks).await?.into_iter().collect();
     x.copy_to(&mut whole)?; // enqueued, like all the rest
 
@@ -127,7 +128,7 @@ async fn one_kernel(device: &Device) -> Result<Duration> {
     let Sizes { rounds, .. } = Sizes::of(device);
     let (mut x, weights) = (device.zeros::<f32>(ROWS)?, device.zeros::<f32>(ROWS)?);
     let stream = device.stream();
-    let mut launch = || accumulate(x.rows_of_mut(1)?, &weights, rounds).map(drop);
+    let mut launch = || accumulate(x.as_matrix_mut(1)?, &weights, rounds).map(drop);
     // Behind another, so that the time does not begin before the host has enqueued it.
     stream.in_scope(&mut launch)?;
     device_time(&stream, launch).await

@@ -48,13 +48,14 @@ async fn main() -> Result<()> {
     }
 
     let clock = Clock::start(&device);
-    let tasks = x.into_parts(TASKS)?.into_iter().map(|mut part| {
-        let (device, weights) = (device.clone(), weights.clone());
-        spawn(device.clone().scope(async move {
-            let done = accumulate(part.rows_of_mut(1)?, &weights, rounds)?;
-            Ok::<_, Error>((part, done, device.current_stream().number()))
-        }))
-    });
+    let tasks =
+        x.into_parts(TASKS).map_err(|refused| refused.error)?.into_iter().map(|mut part| {
+            let (device, weights) = (device.clone(), weights.clone());
+            spawn(device.clone().scope(async move {
+                let done = accumulate(part.as_matrix_mut(1)?, &weights, rounds)?;
+                Ok::<_, Error>((part, done, device.current_stream().number()))
+            }))
+        });
     let tasks: Vec<_> = tasks.collect();
     let mut parts = Vec::new();
     let mut kernels = Vec::new();

@@ -118,8 +118,8 @@ pub mod testing;
 pub use buffer::{
     DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
     HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotRejoined, Pieces, Read, ReadTile,
-    SharedBuffer, TileMut, TileRef, Write, WriteTile,
+    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotDivided, NotRejoined, Pieces, Read,
+    ReadTile, SharedBuffer, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;

@@ -23,6 +23,10 @@ use crate::error::Result;
 /// for those of the other, nor those of one column for those of another. Nothing needs to be
 /// declared, and no program text names an event.
 ///
+/// An allocation is an operation too (`cuMemAllocAsync`), on the current stream of the caller: the
+/// first use of the memory on another stream waits on the device until the allocating stream has come
+/// to it. Allocate before other work is enqueued there, or on the stream that is to use the memory.
+///
 /// ```
 /// # fn f(device: &headwater::Device) -> headwater::Result<()> {
 /// let mut x = device.zeros::<f32>(1 << 20)?;

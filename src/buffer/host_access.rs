@@ -4,7 +4,11 @@
 //!
 //! - *A view borrows.* A guard lives no longer than the view that it was made of, and as exclusively:
 //!   while it is there, no operation that conflicts can be enqueued, since that takes a view of
-//!   the same elements which the borrow excludes.
+//!   the same elements which the borrow excludes. Kept in `view`, `tile` and `pieces`, where exclusive
+//!   views come from unsafe functions only, each call with its reason. These rely on safe code of
+//!   `part` (no two parts have an element in common), of `shape` (a shape made of another lies within
+//!   it; halves and the pieces of a cut have no element in common) and of `store` (a place is of a
+//!   store that it borrows, and within it).
 //! - *Nothing that conflicts is in flight.* [`HostAccess`] gives elements out only after it saw every
 //!   conflicting operation that the record names finish. Earlier ones came before those, by waits
 //!   of the device; where a simulated device loses a wait, the simulator keeps what is left from the
@@ -13,7 +17,6 @@
 //!   `T: Pod`.
 #![allow(unsafe_code)]
 
-use std::ops::Range;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll, ready};
@@ -25,7 +28,6 @@ use super::guards::{HostMut, HostRef};
 use super::hazard::Mode;
 use super::host_buffer::HostBuffer;
 use super::pinned::Pinned;
-use super::region::Region;
 use super::rows::{TileMut, TileRef};
 use super::store::Place;
 use super::tile::{HostTile, HostTileMut};
@@ -141,25 +143,14 @@ impl Place<'_, Pinned> {
     /// The place is one that is borrowed to be written, and no operation touches it.
     fn define(&self) {
         let (Some(tracked), access) = self.access(Mode::Overwrite) else { return };
-        let mut unwritten = SmallVec::<[_; 4]>::new();
-        let hazards = tracked.lock();
-        if hazards.undefined_in(&access.region).is_some() {
-            for row in each_row(&access.region) {
-                let mut from = row.start;
-                while from < row.end
-                    && let Some(range) = hazards.undefined_in(&Region::of_bytes(from..row.end))
-                {
-                    from = range.end;
-                    unwritten.push(range);
-                }
-            }
-        }
+        let unwritten = tracked.lock().undefined_around(&access.region);
         // Not under the lock: it can be much.
-        drop(hazards);
-        for range in unwritten {
-            // SAFETY: the range is within a row of the place, which the buffer has bytes for and which
-            // is borrowed exclusively; nothing in flight touches it, as the caller says.
-            unsafe { self.byte(range.start).as_ptr().write_bytes(0, range.len()) };
+        for undefined in unwritten {
+            access.region.each_common(&undefined, |range| {
+                // SAFETY: the range is within a row of the place, which the buffer has bytes for and
+                // which is borrowed exclusively; nothing in flight touches it, as the caller says.
+                unsafe { self.byte(range.start).as_ptr().write_bytes(0, range.len()) };
+            });
         }
         tracked.lock().written_by_host(&access.region);
     }
@@ -168,11 +159,6 @@ impl Place<'_, Pinned> {
     fn byte(&self, offset: usize) -> NonNull<u8> {
         self.store().place().first().map_addr(|first| first.saturating_add(offset))
     }
-}
-
-fn each_row(region: &Region) -> impl Iterator<Item = Range<usize>> {
-    let (start, row, pitch) = (region.start(), region.row(), region.pitch());
-    (0..region.rows()).map(move |index| start + index * pitch).map(move |at| at..at + row)
 }
 
 impl<'a, T: Pod> HostView for HostSlice<'a, T> {
@@ -202,10 +188,9 @@ impl<'a, T: Pod> HostView for HostSliceMut<'a, T> {
     }
 
     unsafe fn elements(self) -> HostMut<'a, T> {
+        let (len, place) = (self.len(), self.into_place());
         // SAFETY: as for `HostSlice`; the view is consumed, and it was the only one of its elements.
-        HostMut::new(unsafe {
-            std::slice::from_raw_parts_mut(self.place().first().as_ptr(), self.len())
-        })
+        HostMut::new(unsafe { std::slice::from_raw_parts_mut(place.first().as_ptr(), len) })
     }
 }
 
@@ -232,8 +217,9 @@ impl<'a, T: Pod> HostView for HostTileMut<'a, T> {
     }
 
     unsafe fn elements(self) -> TileMut<'a, T> {
+        let place = self.into_place();
         // SAFETY: as for `HostSliceMut`, of each row; rows do not overlap (`Shape`).
-        unsafe { TileMut::from_raw(self.place().first(), self.place().shape().sides()) }
+        unsafe { TileMut::from_raw(place.first(), place.shape().sides()) }
     }
 }
 

@@ -10,9 +10,8 @@ use super::shared::SharedBuffer;
 use super::tile::{DeviceTile, DeviceTileMut};
 use super::view::{DeviceSlice, DeviceSliceMut};
 
-/// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, an `&Arc<DeviceBuffer<T>>` that
-/// several tasks share, a [`DeviceSlice`] or a reference to one, a `&DevicePart<T>` or a
-/// `&SharedBuffer<T>`.
+/// What a kernel can read as a `&[T]`: a `&DeviceBuffer<T>`, a [`DeviceSlice`] or a reference to one, a
+/// `&DevicePart<T>` or a `&SharedBuffer<T>`, or an `&Arc` of any of these that several tasks share.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot read a `{Self}` as a `&[{T}]`",
     label = "not device memory with elements of `{T}`",
@@ -61,20 +60,25 @@ macro_rules! into_slice_mut {
 into_slice!(
     &'a DeviceBuffer<T>,
     &'a mut DeviceBuffer<T>,
-    &'a Arc<DeviceBuffer<T>>,
     DeviceSlice<'a, T>,
     &DeviceSlice<'a, T>,
     &'a DeviceSliceMut<'_, T>,
     &'a mut DeviceSliceMut<'_, T>,
     &'a DevicePart<T>,
     &'a mut DevicePart<T>,
-    &'a SharedBuffer<T>
+    &'a SharedBuffer<T>,
+    // One by one: of an `Arc` of whatever can be read, the compiler would look for ever.
+    &'a Arc<DeviceBuffer<T>>,
+    &Arc<DeviceSlice<'a, T>>,
+    &'a Arc<DeviceSliceMut<'_, T>>,
+    &'a Arc<DevicePart<T>>,
+    &'a Arc<SharedBuffer<T>>
 );
 into_slice_mut!(&'a mut DeviceBuffer<T>, &'a mut DeviceSliceMut<'_, T>, &'a mut DevicePart<T>);
 
 impl<'a, T: Pod> IntoDeviceSlice<'a, T> for DeviceSliceMut<'a, T> {
     fn into_device_slice(self) -> DeviceSlice<'a, T> {
-        DeviceSlice::new(self.place())
+        DeviceSlice::new(self.into_place())
     }
 }
 
@@ -84,12 +88,12 @@ impl<'a, T> IntoDeviceSliceMut<'a, T> for DeviceSliceMut<'a, T> {
     }
 }
 
-/// What a kernel can read as a `TileRef<'_, T>`: a [`DeviceTile`] or a reference to one. A buffer is
-/// no matrix before [`rows_of`](DeviceBuffer::rows_of) says of how many columns.
+/// What a kernel can read as a `TileRef<'_, T>`: a [`DeviceTile`] or a reference to one, or
+/// an `&Arc` of one. A buffer is no matrix before [`as_matrix`](DeviceBuffer::as_matrix) says of how many columns.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot read a `{Self}` as a matrix of `{T}`s",
     label = "not device memory in rows, with elements of `{T}`",
-    note = "a kernel reads a `DeviceTile<{T}>`, such as `x.rows_of(columns)?` or a column or tile of that"
+    note = "a kernel reads a `DeviceTile<{T}>`, such as `x.as_matrix(columns)?` or a column or tile of that"
 )]
 pub trait IntoDeviceTile<'a, T> {
     /// The memory, for a call that reads it.
@@ -101,7 +105,7 @@ pub trait IntoDeviceTile<'a, T> {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot write a `{Self}` as a matrix of `{T}`s",
     label = "not device memory in rows to write, with elements of `{T}`",
-    note = "a kernel writes a `DeviceTileMut<{T}>`, such as `x.rows_of_mut(columns)?` or a column or tile \
+    note = "a kernel writes a `DeviceTileMut<{T}>`, such as `x.as_matrix_mut(columns)?` or a column or tile \
             of that"
 )]
 pub trait IntoDeviceTileMut<'a, T> {
@@ -123,12 +127,14 @@ into_tile!(
     DeviceTile<'a, T>,
     &DeviceTile<'a, T>,
     &'a DeviceTileMut<'_, T>,
-    &'a mut DeviceTileMut<'_, T>
+    &'a mut DeviceTileMut<'_, T>,
+    &Arc<DeviceTile<'a, T>>,
+    &'a Arc<DeviceTileMut<'_, T>>
 );
 
 impl<'a, T: Pod> IntoDeviceTile<'a, T> for DeviceTileMut<'a, T> {
     fn into_device_tile(self) -> DeviceTile<'a, T> {
-        DeviceTile::new(self.place())
+        DeviceTile::new(self.into_place())
     }
 }
 

@@ -35,7 +35,7 @@ pub use guards::{HostMut, HostRef, Read, ReadTile, Write, WriteTile};
 pub(crate) use hazard::{Access, Hazards, Mode, Note};
 pub use host_buffer::HostBuffer;
 pub use into_view::{IntoDeviceSlice, IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut};
-pub use part::{DevicePart, HostPart, NotRejoined};
+pub use part::{DevicePart, HostPart, NotDivided, NotRejoined};
 pub use pieces::Pieces;
 pub use rows::{TileMut, TileRef};
 pub(crate) use shape::Shape;

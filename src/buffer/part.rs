@@ -11,10 +11,29 @@ use super::allocation::Allocation;
 use super::device_buffer::DeviceBuffer;
 use super::host_buffer::HostBuffer;
 use super::pinned::Pinned;
-use super::shape::{Cut, Shape};
+use super::shape::Shape;
 use super::store::{Backing, Place, Store};
 use crate::device::Device;
 use crate::error::{Error, Result};
+
+/// A buffer that is not dealt out as parts: given back, with the reason. Where it is of no more use,
+/// `map_err(|refused| refused.error)?`.
+// No `From` for `Error`: see `NotRejoined`.
+#[derive(Debug)]
+pub struct NotDivided<B> {
+    /// As it was given.
+    pub buffer: B,
+    /// What is wrong.
+    pub error: Error,
+}
+
+impl<B> fmt::Display for NotDivided<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B: fmt::Debug> std::error::Error for NotDivided<B> {}
 
 /// Parts that are not rejoined, because they are not all parts of one buffer: given back, with the
 /// reason. Where the parts are of no more use, `map_err(|refused| refused.error)?`.
@@ -50,11 +69,19 @@ impl<M: Backing> Share<M> {
     }
 
     /// Shares of all of `store`, whose elements the lengths add up to.
-    fn deal(store: Store<M>, lengths: impl ExactSizeIterator<Item = usize>) -> Result<Vec<Self>> {
+    fn deal<L: ExactSizeIterator<Item = usize>>(
+        store: Store<M>,
+        lengths: Result<L>,
+    ) -> Result<Vec<Self>, (Store<M>, Error)> {
+        let lengths = match lengths {
+            Ok(lengths) => lengths,
+            Err(error) => return Err((store, error)),
+        };
         let mut shares = Vec::new();
         let (len, element_size) = (lengths.len(), size_of::<Self>());
-        let room = shares.try_reserve_exact(len);
-        room.map_err(|_| Error::TooLarge { len, element_size })?;
+        if shares.try_reserve_exact(len).is_err() {
+            return Err((store, Error::TooLarge { len, element_size }));
+        }
         let store = Arc::new(store);
         let mut start = 0;
         for len in lengths {
@@ -119,6 +146,14 @@ fn even(len: usize, parts: usize) -> Result<impl ExactSizeIterator<Item = usize>
         return Err(Error::EmptyPieces);
     };
     Ok((0..parts).map(move |part| each + usize::from(part < longer)))
+}
+
+/// The lengths of chunks of `each` elements, of `len` in all: one chunk at least.
+fn chunks(len: usize, each: usize) -> Result<impl ExactSizeIterator<Item = usize>> {
+    if each == 0 {
+        return Err(Error::EmptyPieces);
+    }
+    Ok((0..len.div_ceil(each).max(1)).map(move |chunk| each.min(len - chunk * each)))
 }
 
 macro_rules! part {
@@ -189,28 +224,50 @@ macro_rules! part {
             /// # Errors
             ///
             /// [`EmptyPieces`](Error::EmptyPieces): `parts` is 0; [`TooLarge`](Error::TooLarge): there
-            /// is no memory for so many. The buffer is dropped then.
-            pub fn into_parts(self, parts: usize) -> Result<Vec<$name<T>>> {
-                let lengths = even(self.store.len, parts)?;
-                let shares = Share::deal(self.store, lengths)?;
-                Ok(shares.into_iter().map($name::of_share).collect())
+            /// is no memory for so many; with the buffer.
+            pub fn into_parts(self, parts: usize) -> Result<Vec<$name<T>>, NotDivided<Self>> {
+                let lengths = even(self.len(), parts);
+                self.dealt(lengths)
             }
 
-            /// Deals the buffer out as parts of `len` elements each; the last one may have less. See
+            /// Deals the buffer out as parts of `len` elements each; the last one may have less. Of a
+            /// buffer without elements there is one part without elements. See
             /// [`into_parts`](Self::into_parts).
             ///
             /// # Errors
             ///
             /// [`EmptyPieces`](Error::EmptyPieces): `len` is 0; [`TooLarge`](Error::TooLarge): there is
-            /// no memory for so many. The buffer is dropped then.
-            pub fn into_chunks(self, len: usize) -> Result<Vec<$name<T>>> {
-                let cut = Cut::new(Shape::of_elements(0, self.store.len), 1, len)?;
-                let shares = Share::deal(self.store, cut.map(|chunk| chunk.len()))?;
-                Ok(shares.into_iter().map($name::of_share).collect())
+            /// no memory for so many; with the buffer.
+            pub fn into_chunks(self, len: usize) -> Result<Vec<$name<T>>, NotDivided<Self>> {
+                let lengths = chunks(self.len(), len);
+                self.dealt(lengths)
+            }
+
+            fn dealt<L: ExactSizeIterator<Item = usize>>(
+                self,
+                lengths: Result<L>,
+            ) -> Result<Vec<$name<T>>, NotDivided<Self>> {
+                match Share::deal(self.store, lengths) {
+                    Ok(shares) => Ok(shares.into_iter().map($name::of_share).collect()),
+                    Err((store, error)) => Err(NotDivided { buffer: Self::of_store(store), error }),
+                }
             }
 
             /// The buffer that these are all parts of, in whatever order. Costs no operation: who uses
             /// the buffer next is ordered after whoever used a part, element by element.
+            ///
+            /// ```
+            #[doc = concat!("# use headwater::{", stringify!($buffer), ", Result};")]
+            #[doc = concat!("# fn f(x: ", stringify!($buffer), "<f32>) -> Result<", stringify!($buffer), "<f32>> {")]
+            /// let parts = x.into_parts(4).map_err(|refused| refused.error)?;
+            #[doc = concat!("let x = ", stringify!($buffer), "::rejoin(parts).map_err(|refused| refused.error)?;")]
+            /// # Ok(x)
+            /// # }
+            /// ```
+            ///
+            /// A part that was dropped, say by a task that panicked or was aborted, cannot come back,
+            /// and the buffer neither, unless the part had no elements. The parts that are left are as
+            /// good as before, and the memory goes back with the last of them.
             ///
             /// # Errors
             ///
@@ -236,13 +293,18 @@ part! {
     /// Made by [`DeviceBuffer::into_parts`] and [`DeviceBuffer::into_chunks`]. What touches one part is
     /// not ordered with what touches another.
     ///
+    /// A view borrows, so it cannot go to a task that is spawned: a part can. For columns, of which
+    /// there are no parts, join futures in one task, as
+    /// [`DeviceTileMut`](crate::DeviceTileMut) shows.
+    ///
     /// ```
     /// use headwater::{Device, DeviceBuffer, Result};
     ///
     /// /// Fills a buffer from as many tasks as it has quarters.
     /// async fn fill(device: &Device, x: DeviceBuffer<f32>) -> Result<DeviceBuffer<f32>> {
+    ///     let parts = x.into_parts(4).map_err(|refused| refused.error)?;
     ///     let mut tasks = Vec::new();
-    ///     for (i, mut quarter) in x.into_parts(4)?.into_iter().enumerate() {
+    ///     for (i, mut quarter) in parts.into_iter().enumerate() {
     ///         tasks.push(headwater::spawn(async move {
     ///             quarter.fill(i as f32)?; // on that task's own stream
     ///             Ok::<_, headwater::Error>(quarter)
@@ -267,6 +329,9 @@ part! {
     ///
     /// # Drop
     ///
+    /// A part that is dropped, also by a task that panics or is aborted, is lost: the buffer is not
+    /// [rejoined](DeviceBuffer::rejoin) without it. The other parts stay usable.
+    ///
     /// Dropping the last part of a buffer frees its memory, as dropping the buffer would:
     /// in stream order, after the last operation that uses any part.
     DevicePart of DeviceBuffer in Allocation
@@ -280,6 +345,8 @@ part! {
     /// guards of it, are not ordered with those of another.
     ///
     /// # Drop
+    ///
+    /// A part that is dropped is lost, as a [`DevicePart`] is.
     ///
     /// Dropping the last part of a buffer gives its memory back to the device's pool.
     HostPart of HostBuffer in Pinned
@@ -298,5 +365,21 @@ mod tests {
             assert_eq!(even(len, parts).expect("parts").collect::<Vec<_>>(), expected);
         }
         assert!(matches!(even(5, 0).map(drop), Err(Error::EmptyPieces)));
+        assert_eq!(even(7, usize::MAX).expect("parts").len(), usize::MAX);
+    }
+
+    #[test]
+    fn chunks_are_as_long_as_asked_but_the_last_and_there_is_at_least_one() {
+        let max = usize::MAX;
+        for (len, each, expected) in [
+            (10, 4, &[4, 4, 2][..]),
+            (8, 4, &[4, 4]),
+            (0, 5, &[0]),
+            (3, max, &[3]),
+            (max, max, &[max]),
+        ] {
+            assert_eq!(chunks(len, each).expect("chunks").collect::<Vec<_>>(), expected);
+        }
+        assert!(matches!(chunks(5, 0).map(drop), Err(Error::EmptyPieces)));
     }
 }

@@ -1,4 +1,5 @@
 //! Cutting a view into pieces.
+#![allow(unsafe_code)]
 
 use std::iter::FusedIterator;
 
@@ -11,13 +12,18 @@ use super::shape::{Cut, Shape};
 pub struct Pieces<V> {
     whole: V,
     cut: Cut,
-    /// The view of one piece. It is called once for each, so that pieces of a view to write are as
-    /// exclusive as that was.
-    piece: fn(&V, Shape) -> V,
+    /// The view of one piece of `whole`.
+    piece: unsafe fn(&V, Shape) -> V,
 }
 
 impl<V> Pieces<V> {
-    pub(super) fn new(whole: V, cut: Cut, piece: fn(&V, Shape) -> V) -> Self {
+    /// `piece` is called once for each shape of the cut, which have no element in common, and `whole`
+    /// is used for nothing else: pieces of a view to write are as exclusive as that was.
+    ///
+    /// # Safety
+    ///
+    /// The cut is of the shape of `whole`, and `piece` may be called in this way.
+    pub(super) unsafe fn new(whole: V, cut: Cut, piece: unsafe fn(&V, Shape) -> V) -> Self {
         Pieces { whole, cut, piece }
     }
 }
@@ -26,7 +32,8 @@ impl<V> Iterator for Pieces<V> {
     type Item = V;
 
     fn next(&mut self) -> Option<V> {
-        self.cut.next().map(|shape| (self.piece)(&self.whole, shape))
+        // SAFETY: as `new` was promised; the cut gives each shape once.
+        self.cut.next().map(|shape| unsafe { (self.piece)(&self.whole, shape) })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -70,6 +70,37 @@ pub struct TileRef<'a, T> {
 
 /// Elements in rows, to read and write: `tile[(row, column)] = value`.
 ///
+/// In the declaration of a kernel it stands for a matrix, a column or a tile in device memory that the
+/// kernel writes, and is called with a [`DeviceTileMut`](crate::DeviceTileMut):
+///
+/// ```
+/// use headwater::{Device, Result, TileMut};
+///
+/// #[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
+/// // SAFETY: thread i < n touches the columns first elements of row i only, which begins i * stride
+/// // elements behind the first; n is the number of rows.
+/// unsafe extern "C" {
+///     /// `x[(i, j)] = factor * x[(i, j)]`
+///     #[launch(items = x.rows(), block = 256)]
+///     #[args(x, x.rows() as u32, x.columns() as u32, x.stride() as u32, factor)]
+///     #[twin(scale_rows_on_host)]
+///     safe fn scale_rows(x: TileMut<'_, f32>, factor: f32);
+/// }
+///
+/// fn scale_rows_on_host(mut x: TileMut<'_, f32>, factor: f32) {
+///     x.iter_rows_mut().flatten().for_each(|x| *x *= factor);
+/// }
+///
+/// async fn run(device: &Device) -> Result<()> {
+///     let mut x = device.upload(vec![1.0f32; 6]).await?;
+///     let mut matrix = x.as_matrix_mut(3)?; // 2 rows
+///     scale_rows(matrix.column_mut(1)?, 2.0)?;
+///     assert_eq!(x.to_vec().await?, [1.0, 2.0, 1.0, 1.0, 2.0, 1.0]);
+///     Ok(())
+/// }
+/// # headwater::block_on(run(&Device::simulated().unwrap())).unwrap();
+/// ```
+///
 /// What a guard of pinned memory in rows is, and what the twin of a kernel gets for a matrix that the
 /// kernel writes. What is between the rows is not borrowed: two of these can be columns of one matrix,
 /// on two threads. A plain borrow: dropping or forgetting it does nothing.
@@ -103,7 +134,7 @@ impl<'a, T> TileRef<'a, T> {
     ///
     /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that is 0.
     pub fn new(elements: &'a [T], columns: usize) -> Result<Self> {
-        let shape = Shape::of_elements(0, elements.len()).rows_of(columns)?;
+        let shape = Shape::of_elements(0, elements.len()).as_matrix(columns)?;
         // SAFETY: the rows are the slice, which is borrowed for `'a`, one after another.
         Ok(unsafe { TileRef::from_raw(NonNull::from(elements).cast(), shape.sides()) })
     }
@@ -151,7 +182,7 @@ impl<'a, T> TileMut<'a, T> {
     ///
     /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that is 0.
     pub fn new(elements: &'a mut [T], columns: usize) -> Result<Self> {
-        let shape = Shape::of_elements(0, elements.len()).rows_of(columns)?;
+        let shape = Shape::of_elements(0, elements.len()).as_matrix(columns)?;
         // SAFETY: the rows are the slice, which is borrowed exclusively for `'a`, one after another.
         Ok(unsafe { TileMut::from_raw(NonNull::from(elements).cast(), shape.sides()) })
     }

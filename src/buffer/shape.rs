@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// Elements of one buffer: `rows` rows of `columns` elements each, `stride` elements from row to row.
 ///
 /// What is in one piece is one row. Of several rows, `columns <= stride`, so they do not overlap.
+/// All elements are ones of the buffer, as is `start`, or its end: sums and products of these sides
+/// do not overflow, those of their bytes neither. Where there are no elements, `columns` and `stride`
+/// can be any that a user gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Of the first element, from the start of the buffer.
@@ -55,6 +58,11 @@ impl Shape {
 
     /// The bytes, for elements of `size` bytes.
     pub(crate) fn region(&self, size: usize) -> Region {
+        // Without elements, the sides may be any numbers.
+        if self.is_empty() {
+            let start = self.start * size;
+            return Region::of_bytes(start..start);
+        }
         let (row, pitch) = (self.columns * size, self.stride * size);
         Region::of_rows(self.start * size, row, self.rows, pitch)
     }
@@ -66,7 +74,7 @@ impl Shape {
     }
 
     /// What is in one piece as a matrix of so many columns.
-    pub(crate) fn rows_of(&self, columns: usize) -> Result<Shape> {
+    pub(crate) fn as_matrix(&self, columns: usize) -> Result<Shape> {
         match self.columns.checked_rem(columns) {
             Some(0) => {
                 let rows = self.columns / columns;
@@ -185,7 +193,7 @@ mod tests {
     }
 
     fn matrix() -> Shape {
-        Shape::of_elements(0, 20).rows_of(5).expect("4 rows")
+        Shape::of_elements(0, 20).as_matrix(5).expect("4 rows")
     }
 
     #[test]
@@ -228,8 +236,41 @@ mod tests {
         assert!(matches!(matrix.column(5), Err(Error::OutOfRange { what: "columns", len: 5, .. })));
         assert!(matrix.row(usize::MAX).is_err() && matrix.column(usize::MAX).is_err());
         let view = Shape::of_elements(0, 20);
-        assert!(matches!(view.rows_of(3), Err(Error::NotRows { len: 20, columns: 3 })));
-        assert!(matches!(view.rows_of(0), Err(Error::NotRows { len: 20, columns: 0 })));
+        assert!(matches!(view.as_matrix(3), Err(Error::NotRows { len: 20, columns: 3 })));
+        assert!(matches!(view.as_matrix(0), Err(Error::NotRows { len: 20, columns: 0 })));
+    }
+
+    #[test]
+    fn no_number_given_makes_a_sum_or_a_product_overflow() {
+        const MAX: usize = usize::MAX;
+        let numbers = [0, 1, 2, 5, 1 << 62, 1 << 63, MAX - 1, MAX];
+        let starts = [Bound::Unbounded].into_iter();
+        let starts = starts.chain(numbers.map(Bound::Included)).chain(numbers.map(Bound::Excluded));
+        let ranges = starts.clone().flat_map(|start| starts.clone().map(move |end| (start, end)));
+        let mut shapes = vec![Shape::of_elements(0, 0), Shape::of_elements(3, 20)];
+        for shape in shapes.clone() {
+            shapes.extend(numbers.into_iter().filter_map(|columns| shape.as_matrix(columns).ok()));
+        }
+        for shape in shapes.clone() {
+            for range in ranges.clone() {
+                shapes.extend(shape.tile(range, ..).into_iter().chain(shape.tile(.., range)));
+                shapes.extend(shape.elements(range).ok().filter(|_| shape.rows == 1));
+            }
+            for at in numbers {
+                shapes.extend(shape.row(at).into_iter().chain(shape.column(at)));
+                for width in numbers {
+                    let Ok(cut) = Cut::new(shape, at, width) else { continue };
+                    assert!(cut.len() <= 20);
+                    shapes.extend(cut);
+                }
+            }
+        }
+        for shape in shapes {
+            assert!(shape.start + shape.len() <= 23 && shape.len() <= 20, "{shape:?}");
+            let region = shape.region(1 << 58);
+            assert_eq!(region.bytes(), shape.len() << 58, "{shape:?}");
+            assert!(region.extent().end <= 23 << 58, "{shape:?}");
+        }
     }
 
     #[test]
@@ -237,7 +278,7 @@ mod tests {
         let right = matrix().tile(.., 3..).expect("inside");
         let nothing = right.tile(4.., ..).expect("at the end");
         assert_eq!((nothing.len(), nothing.region(4)), (0, Region::of_bytes(12..12)));
-        assert_eq!(Shape::of_elements(0, 0).rows_of(5).expect("no rows").rows(), 0);
+        assert_eq!(Shape::of_elements(0, 0).as_matrix(5).expect("no rows").rows(), 0);
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! Borrowed memory in rows: a row-major matrix, or a part of one.
+//!
+//! Exclusive views are made as in `view`.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,8 +27,8 @@ use crate::device::Device;
 use crate::error::Result;
 
 macro_rules! tile {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
-        view! { $(#[$doc])* $name of $memory as $marker }
+    ($(#[$doc:meta])* $name:ident of $memory:ty as $borrow:tt) => {
+        view! { $(#[$doc])* $name of $memory as $borrow }
 
         impl<T> $name<'_, T> {
             /// How many rows there are.
@@ -68,61 +71,62 @@ tile! {
     /// Rows of elements in device memory, to read: a row-major matrix, some of its columns, or a tile
     /// of it.
     ///
-    /// Made by [`DeviceBuffer::rows_of`]. An operation that takes it is ordered with those that touch
+    /// Made by [`DeviceBuffer::as_matrix`]. An operation that takes it is ordered with those that touch
     /// the same elements: one column is not ordered with another, though their bytes are interleaved.
     ///
     /// ```
     /// # fn f(x: headwater::DeviceBuffer<f32>, mut out: headwater::HostBuffer<f32>) -> headwater::Result<()> {
-    /// let matrix = x.rows_of(64)?; // of 64 columns
+    /// let matrix = x.as_matrix(64)?; // 64 columns
     /// for (j, mut row) in out.chunks_mut(matrix.rows())?.enumerate() {
     ///     matrix.column(j)?.copy_to(&mut row)?; // transposed: one `cuMemcpy2DAsync` each
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    DeviceTile of Allocation as &'a [T]
+    DeviceTile of Allocation as shared
 }
 
 tile! {
     /// Rows of elements in device memory, to read and write: an exclusive borrow of these elements, and
     /// not of what is between them.
     ///
-    /// Made by [`DeviceBuffer::rows_of_mut`].
-    DeviceTileMut of Allocation as &'a mut [T]
+    /// Made by [`DeviceBuffer::as_matrix_mut`].
+    ///
+    /// Columns of one matrix, each on a stream of its own. They borrow the matrix, so they cannot go to
+    /// tasks that are spawned (parts of a buffer can: [`DeviceBuffer::into_parts`]); futures that run
+    /// in one task can have them:
+    ///
+    /// ```
+    /// # use futures::future::try_join_all;
+    /// # async fn f(device: &headwater::Device, x: &mut headwater::DeviceBuffer<f32>) -> headwater::Result<()> {
+    /// let mut matrix = x.as_matrix_mut(64)?;
+    /// let columns = matrix.column_chunks_mut(1)?.enumerate();
+    /// let fills = columns.map(|(j, mut column)| {
+    ///     device.scope(async move { column.fill(j as f32)?.await })
+    /// });
+    /// try_join_all(fills).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    DeviceTileMut of Allocation as exclusive
 }
 
 tile! {
     /// Rows of elements in pinned memory, to read: [`DeviceTile`] on the host.
     ///
-    /// Made by [`HostBuffer::rows_of`].
-    HostTile of Pinned as &'a [T]
+    /// Made by [`HostBuffer::as_matrix`].
+    HostTile of Pinned as shared
 }
 
 tile! {
     /// Rows of elements in pinned memory, to read and write: [`DeviceTileMut`] on the host. The device
     /// may copy to or from some columns while the host has a guard of others.
     ///
-    /// Made by [`HostBuffer::rows_of_mut`].
-    HostTileMut of Pinned as &'a mut [T]
+    /// Made by [`HostBuffer::as_matrix_mut`].
+    HostTileMut of Pinned as exclusive
 }
 
-impl<T> Clone for DeviceTile<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for DeviceTile<'_, T> {}
-
-impl<T> Clone for HostTile<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for HostTile<'_, T> {}
-
-macro_rules! rows_of {
+macro_rules! as_matrix {
     ($tile:ident; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> $type {
             /// All of it as a row-major matrix of so many columns, to read.
@@ -131,15 +135,15 @@ macro_rules! rows_of {
             ///
             /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that
             /// is 0.
-            pub fn rows_of(&self, columns: usize) -> Result<$tile<$borrow, T>> {
+            pub fn as_matrix(&self, columns: usize) -> Result<$tile<$borrow, T>> {
                 let place = self.place();
-                Ok($tile::new(place.with(place.shape().rows_of(columns)?)))
+                Ok($tile::new(place.with(place.shape().as_matrix(columns)?)))
             }
         }
     )+};
 }
 
-macro_rules! rows_of_mut {
+macro_rules! as_matrix_mut {
     ($tile:ident; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> $type {
             /// All of it as a row-major matrix of so many columns, to read and write.
@@ -148,9 +152,11 @@ macro_rules! rows_of_mut {
             ///
             /// [`NotRows`](crate::Error::NotRows): the length is not a multiple of `columns`, or that
             /// is 0.
-            pub fn rows_of_mut(&mut self, columns: usize) -> Result<$tile<$borrow, T>> {
+            pub fn as_matrix_mut(&mut self, columns: usize) -> Result<$tile<$borrow, T>> {
                 let place = self.place();
-                Ok($tile::new(place.with(place.shape().rows_of(columns)?)))
+                let place = place.with(place.shape().as_matrix(columns)?);
+                // SAFETY: `self` has its elements alone, and is borrowed exclusively for as long.
+                Ok(unsafe { $tile::new(place) })
             }
         }
     )+};
@@ -198,6 +204,48 @@ macro_rules! read_in_rows {
                 Ok($tile::new(place.with(place.shape().column(column)?)))
             }
 
+            /// The columns before index `mid` and those from there on, to read.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): `mid` is more than there are.
+            pub fn split_columns_at(
+                &self,
+                mid: usize,
+            ) -> Result<($tile<$borrow, T>, $tile<$borrow, T>)> {
+                Ok((self.tile(.., ..mid)?, self.tile(.., mid..)?))
+            }
+
+            /// The rows before index `mid` and those from there on, to read.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::Error::OutOfRange): `mid` is more than there are.
+            pub fn split_rows_at(
+                &self,
+                mid: usize,
+            ) -> Result<($tile<$borrow, T>, $tile<$borrow, T>)> {
+                Ok((self.tile(..mid, ..)?, self.tile(mid.., ..)?))
+            }
+
+            /// Pieces of `width` columns each, with all rows, to read; the last one may have less.
+            ///
+            /// # Errors
+            ///
+            /// [`EmptyPieces`](crate::Error::EmptyPieces): `width` is 0.
+            pub fn column_chunks(&self, width: usize) -> Result<Pieces<$tile<$borrow, T>>> {
+                self.tiles(usize::MAX, width)
+            }
+
+            /// Pieces of `height` rows each, with all columns, to read; the last one may have less.
+            ///
+            /// # Errors
+            ///
+            /// [`EmptyPieces`](crate::Error::EmptyPieces): `height` is 0.
+            pub fn row_chunks(&self, height: usize) -> Result<Pieces<$tile<$borrow, T>>> {
+                self.tiles(height, usize::MAX)
+            }
+
             /// Pieces of `height` rows and `width` columns each, row after row of them, to read; those
             /// at the far ends may have less.
             ///
@@ -207,7 +255,10 @@ macro_rules! read_in_rows {
             pub fn tiles(&self, height: usize, width: usize) -> Result<Pieces<$tile<$borrow, T>>> {
                 let whole = self.as_tile();
                 let cut = Cut::new(whole.place.shape(), height, width)?;
-                Ok(Pieces::new(whole, cut, |whole, shape| $tile::new(whole.place.with(shape))))
+                // SAFETY: the cut is of this view.
+                Ok(unsafe {
+                    Pieces::new(whole, cut, |whole, shape| $tile::new(whole.place.with(shape)))
+                })
             }
         }
     )+};
@@ -219,7 +270,8 @@ macro_rules! write_in_rows {
         impl<$($generics)*> $type {
             /// All of it, to read and write.
             pub fn as_tile_mut(&mut self) -> $tile<$borrow, T> {
-                $tile::new(self.place())
+                // SAFETY: `self` has its elements alone, and is borrowed exclusively for as long.
+                unsafe { $tile::new(self.place()) }
             }
 
             /// The elements where a range of rows and one of columns meet, to read and write.
@@ -232,7 +284,9 @@ macro_rules! write_in_rows {
                 rows: impl RangeBounds<usize>,
                 columns: impl RangeBounds<usize>,
             ) -> Result<$tile<$borrow, T>> {
-                Ok($tile::new(self.place().tile(rows, columns)?))
+                let place = self.place().tile(rows, columns)?;
+                // SAFETY: as for `as_tile_mut`, of some of the elements.
+                Ok(unsafe { $tile::new(place) })
             }
 
             /// The row of that index, which is in one piece, to read and write.
@@ -242,7 +296,9 @@ macro_rules! write_in_rows {
             /// [`OutOfRange`](crate::Error::OutOfRange).
             pub fn row_mut(&mut self, row: usize) -> Result<$slice<$borrow, T>> {
                 let place = self.place();
-                Ok($slice::new(place.with(place.shape().row(row)?)))
+                let place = place.with(place.shape().row(row)?);
+                // SAFETY: as for `as_tile_mut`, of some of the elements.
+                Ok(unsafe { $slice::new(place) })
             }
 
             /// The column of that index, to read and write.
@@ -252,7 +308,9 @@ macro_rules! write_in_rows {
             /// [`OutOfRange`](crate::Error::OutOfRange).
             pub fn column_mut(&mut self, column: usize) -> Result<$tile<$borrow, T>> {
                 let place = self.place();
-                Ok($tile::new(place.with(place.shape().column(column)?)))
+                let place = place.with(place.shape().column(column)?);
+                // SAFETY: as for `as_tile_mut`, of some of the elements.
+                Ok(unsafe { $tile::new(place) })
             }
 
             /// The columns before index `mid` and those from there on, to read and write: what
@@ -267,7 +325,8 @@ macro_rules! write_in_rows {
             ) -> Result<($tile<$borrow, T>, $tile<$borrow, T>)> {
                 let place = self.place();
                 let (before, after) = (place.tile(.., ..mid)?, place.tile(.., mid..)?);
-                Ok(($tile::new(before), $tile::new(after)))
+                // SAFETY: as for `as_tile_mut`; no element is in both.
+                Ok(unsafe { ($tile::new(before), $tile::new(after)) })
             }
 
             /// The rows before index `mid` and those from there on, to read and write.
@@ -281,7 +340,8 @@ macro_rules! write_in_rows {
             ) -> Result<($tile<$borrow, T>, $tile<$borrow, T>)> {
                 let place = self.place();
                 let (before, after) = (place.tile(..mid, ..)?, place.tile(mid.., ..)?);
-                Ok(($tile::new(before), $tile::new(after)))
+                // SAFETY: as for `as_tile_mut`; no element is in both.
+                Ok(unsafe { ($tile::new(before), $tile::new(after)) })
             }
 
             /// Pieces of `width` columns each, with all rows, to read and write; the last one may have
@@ -290,8 +350,18 @@ macro_rules! write_in_rows {
             /// # Errors
             ///
             /// [`EmptyPieces`](crate::Error::EmptyPieces): `width` is 0.
-            pub fn columns_mut(&mut self, width: usize) -> Result<Pieces<$tile<$borrow, T>>> {
+            pub fn column_chunks_mut(&mut self, width: usize) -> Result<Pieces<$tile<$borrow, T>>> {
                 self.tiles_mut(usize::MAX, width)
+            }
+
+            /// Pieces of `height` rows each, with all columns, to read and write; the last one may
+            /// have less.
+            ///
+            /// # Errors
+            ///
+            /// [`EmptyPieces`](crate::Error::EmptyPieces): `height` is 0.
+            pub fn row_chunks_mut(&mut self, height: usize) -> Result<Pieces<$tile<$borrow, T>>> {
+                self.tiles_mut(height, usize::MAX)
             }
 
             /// Pieces of `height` rows and `width` columns each, row after row of them, to read and
@@ -307,16 +377,19 @@ macro_rules! write_in_rows {
             ) -> Result<Pieces<$tile<$borrow, T>>> {
                 let whole = self.as_tile_mut();
                 let cut = Cut::new(whole.place.shape(), height, width)?;
-                Ok(Pieces::new(whole, cut, |whole, shape| $tile::new(whole.place.with(shape))))
+                // SAFETY: the cut is of this view, which is given away; nobody else gets a piece of it.
+                Ok(unsafe {
+                    Pieces::new(whole, cut, |whole, shape| $tile::new(whole.place.with(shape)))
+                })
             }
         }
     )+};
 }
 
-for_device_slices!(rows_of! { DeviceTile; });
-for_device_slices_mut!(rows_of_mut! { DeviceTileMut; });
-for_host_slices!(rows_of! { HostTile; });
-for_host_slices_mut!(rows_of_mut! { HostTileMut; });
+for_device_slices!(as_matrix! { DeviceTile; });
+for_device_slices_mut!(as_matrix_mut! { DeviceTileMut; });
+for_host_slices!(as_matrix! { HostTile; });
+for_host_slices_mut!(as_matrix_mut! { HostTileMut; });
 for_device_tiles!(read_in_rows! { DeviceTile, DeviceSlice; });
 for_device_tiles_mut!(write_in_rows! { DeviceTileMut, DeviceSliceMut; });
 for_host_tiles!(read_in_rows! { HostTile, HostSlice; });

@@ -1,4 +1,8 @@
 //! Borrowed memory in one piece.
+//!
+//! An exclusive view is made by unsafe functions only: here, and in `tile` of what is in rows. Whoever
+//! makes one shows that it has the elements alone; `host_access` says what relies on that.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,17 +23,13 @@ use super::store::Place;
 use crate::device::Device;
 use crate::error::Result;
 
-/// Declares a view: a place, and the kind of borrow that `$marker` is.
+/// Declares a view: a place, and the kind of borrow that it is.
 macro_rules! view {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
-        $(#[$doc])*
-        pub struct $name<'a, T> {
-            place: Place<'a, $memory>,
-            element: PhantomData<$marker>,
-        }
+    ($(#[$doc:meta])* $name:ident of $memory:ty as shared) => {
+        view! { @either $(#[$doc])* $name of $memory as &'a [T] }
 
         impl<'a, T: Pod> $name<'a, T> {
-            /// `place` is borrowed for `'a` as this kind of view borrows.
+            /// Safe, as a place borrows what it is of for as long as it says, shared.
             pub(super) fn new(place: Place<'a, $memory>) -> Self {
                 $name { place, element: PhantomData }
             }
@@ -37,7 +37,46 @@ macro_rules! view {
             pub(crate) fn place(&self) -> Place<'a, $memory> {
                 self.place
             }
+        }
 
+        impl<T> Clone for $name<'_, T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $name<'_, T> {}
+    };
+    ($(#[$doc:meta])* $name:ident of $memory:ty as exclusive) => {
+        view! { @either $(#[$doc])* $name of $memory as &'a mut [T] }
+
+        impl<'a, T: Pod> $name<'a, T> {
+            /// # Safety
+            ///
+            /// The elements are borrowed exclusively for `'a`: what they are reached through is not
+            /// used meanwhile, and no other view has one of them.
+            pub(super) unsafe fn new(place: Place<'a, $memory>) -> Self {
+                $name { place, element: PhantomData }
+            }
+
+            /// For no longer than the view is borrowed: a view made of it excludes this one.
+            pub(crate) fn place(&self) -> Place<'_, $memory> {
+                self.place
+            }
+
+            pub(super) fn into_place(self) -> Place<'a, $memory> {
+                self.place
+            }
+        }
+    };
+    (@either $(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
+        $(#[$doc])*
+        pub struct $name<'a, T> {
+            place: Place<'a, $memory>,
+            element: PhantomData<$marker>,
+        }
+
+        impl<T: Pod> $name<'_, T> {
             /// The device whose memory it is, or whose copies it is made for.
             pub fn device(&self) -> Device {
                 Device::from_core(self.place.core().clone())
@@ -49,8 +88,8 @@ pub(super) use view;
 
 /// Declares a view of memory in one piece.
 macro_rules! slice {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
-        view! { $(#[$doc])* $name of $memory as $marker }
+    ($(#[$doc:meta])* $name:ident of $memory:ty as $borrow:tt) => {
+        view! { $(#[$doc])* $name of $memory as $borrow }
 
         impl<T> $name<'_, T> {
             /// Elements.
@@ -91,7 +130,7 @@ slice! {
     /// # Ok(())
     /// # }
     /// ```
-    DeviceSlice of Allocation as &'a [T]
+    DeviceSlice of Allocation as shared
 }
 
 slice! {
@@ -121,14 +160,14 @@ slice! {
     /// # Ok(())
     /// # }
     /// ```
-    DeviceSliceMut of Allocation as &'a mut [T]
+    DeviceSliceMut of Allocation as exclusive
 }
 
 slice! {
     /// Elements of pinned memory, to read: a borrow of a [`HostBuffer`] or of a part of one.
     ///
     /// Made by [`HostBuffer::slice`] and its like.
-    HostSlice of Pinned as &'a [T]
+    HostSlice of Pinned as shared
 }
 
 slice! {
@@ -146,24 +185,8 @@ slice! {
     /// println!("{}", bytes[0]);
     /// # }
     /// ```
-    HostSliceMut of Pinned as &'a mut [T]
+    HostSliceMut of Pinned as exclusive
 }
-
-impl<T> Clone for DeviceSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for DeviceSlice<'_, T> {}
-
-impl<T> Clone for HostSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for HostSlice<'_, T> {}
 
 /// What can be read of everything that is in one piece.
 macro_rules! read_in_pieces {
@@ -202,8 +225,11 @@ macro_rules! read_in_pieces {
             /// [`EmptyPieces`](crate::Error::EmptyPieces): `len` is 0.
             pub fn chunks(&self, len: usize) -> Result<Pieces<$slice<$borrow, T>>> {
                 let whole = self.as_slice();
-                let cut = Cut::new(whole.place().shape(), 1, len)?;
-                Ok(Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape))))
+                let cut = Cut::new(whole.place.shape(), 1, len)?;
+                // SAFETY: the cut is of this view.
+                Ok(unsafe {
+                    Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape)))
+                })
             }
         }
     )+};
@@ -215,7 +241,8 @@ macro_rules! write_in_pieces {
         impl<$($generics)*> $type {
             /// All of it, to read and write.
             pub fn as_slice_mut(&mut self) -> $slice<$borrow, T> {
-                $slice::new(self.place())
+                // SAFETY: `self` has its elements alone, and is borrowed exclusively for as long.
+                unsafe { $slice::new(self.place()) }
             }
 
             /// The elements of a range, to read and write.
@@ -227,7 +254,9 @@ macro_rules! write_in_pieces {
                 &mut self,
                 range: impl RangeBounds<usize>,
             ) -> Result<$slice<$borrow, T>> {
-                Ok($slice::new(self.place().elements(range)?))
+                let place = self.place().elements(range)?;
+                // SAFETY: as for `as_slice_mut`, of some of the elements.
+                Ok(unsafe { $slice::new(place) })
             }
 
             /// The elements before index `mid` and those from there on, to read and write: what
@@ -242,7 +271,8 @@ macro_rules! write_in_pieces {
             ) -> Result<($slice<$borrow, T>, $slice<$borrow, T>)> {
                 let place = self.place();
                 let (before, after) = (place.elements(..mid)?, place.elements(mid..)?);
-                Ok(($slice::new(before), $slice::new(after)))
+                // SAFETY: as for `as_slice_mut`; no element is in both.
+                Ok(unsafe { ($slice::new(before), $slice::new(after)) })
             }
 
             /// Pieces of `len` elements each, to read and write; the last one may have less.
@@ -252,8 +282,11 @@ macro_rules! write_in_pieces {
             /// [`EmptyPieces`](crate::Error::EmptyPieces): `len` is 0.
             pub fn chunks_mut(&mut self, len: usize) -> Result<Pieces<$slice<$borrow, T>>> {
                 let whole = self.as_slice_mut();
-                let cut = Cut::new(whole.place().shape(), 1, len)?;
-                Ok(Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape))))
+                let cut = Cut::new(whole.place.shape(), 1, len)?;
+                // SAFETY: the cut is of this view, which is given away; nobody else gets a piece of it.
+                Ok(unsafe {
+                    Pieces::new(whole, cut, |whole, shape| $slice::new(whole.place.with(shape)))
+                })
             }
         }
     )+};

@@ -144,7 +144,8 @@ pub enum Error {
     /// Bytes were to be read that nothing wrote, or whose writer was refused.
     #[error(
         "{operation} reads bytes {range:?} of `{argument}` ({buffer}), which nothing has written: \
-         fill or copy into them first, or use a kernel declared with `fills`"
+         write them first, device memory by a fill, a copy or a kernel declared with `fills`, pinned \
+         memory by `write()` or a copy"
     )]
     #[non_exhaustive]
     Uninitialised {
@@ -189,7 +190,9 @@ pub enum Error {
     },
 
     /// Memory was to be cut into pieces, or parts, without elements.
-    #[error("pieces of 0 elements, or 0 of them, are not all of a view: ask for at least 1")]
+    #[error(
+        "nothing can be cut into 0 pieces, or into pieces of 0 elements, rows or columns: ask for at least 1"
+    )]
     EmptyPieces,
 
     /// Memory was to be a matrix with a number of columns that leaves a row unfinished.
@@ -254,7 +257,8 @@ pub enum Error {
     /// Not all parts of a buffer were given to be rejoined.
     #[error(
         "none of the parts given has elements {}..{} of {buffer}, which has {len}: give all parts, also \
-         those without elements", elements.start, elements.end
+         those without elements; one that was dropped cannot come back, and the others stay usable, with \
+         the memory, until the last is dropped", elements.start, elements.end
     )]
     #[non_exhaustive]
     PartsMissing {

@@ -159,7 +159,7 @@ mod tests {
     ) -> ([Vec<u8>; 2], Option<usize>) {
         const UNTOUCHED: u8 = 0xEE;
         let size = value.len();
-        let matrix = Shape::of_elements(0, 30).rows_of(6).expect("5 rows");
+        let matrix = Shape::of_elements(0, 30).as_matrix(6).expect("5 rows");
         let tile = matrix.tile(rows.clone(), columns.clone()).expect("inside");
         let mut out = vec![UNTOUCHED; 30 * size];
         let calls = apply(&mut out, &tile, value);
@@ -198,7 +198,7 @@ mod tests {
             let ([expected, out], made) = filled(rows, columns, &value);
             assert_eq!((out, made), (expected, Some(calls)));
         }
-        let wide = Shape::of_elements(0, 200).rows_of(20).expect("10 rows");
+        let wide = Shape::of_elements(0, 200).as_matrix(20).expect("10 rows");
         let tile = wide.tile(.., ..9).expect("inside");
         let refused = fills(0, &tile, &value);
         assert!(matches!(

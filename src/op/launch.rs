@@ -31,7 +31,7 @@ pub trait KernelMemory<'a> {
     type Twin;
 
     /// The memory; `fills`: a kernel that writes it writes every byte, without reading any.
-    fn argument(&self, name: &'static str, fills: bool) -> Argument<'a>;
+    fn argument(&self, name: &'static str, fills: bool) -> Argument<'_>;
 
     /// Address of the first element.
     fn pointer(&self) -> DevicePtr;
@@ -45,7 +45,7 @@ macro_rules! kernel_memory {
         impl<'a, T: Pod> KernelMemory<'a> for $view<'a, T> {
             type Twin = $twin<T>;
 
-            fn argument(&self, name: &'static str, fills: bool) -> Argument<'a> {
+            fn argument(&self, name: &'static str, fills: bool) -> Argument<'_> {
                 let (place, mode): (_, fn(bool) -> Mode) = (self.place(), $mode);
                 let operand = Operand::new(name, place.access(mode(fills)));
                 Argument { core: place.core(), ptr: place.ptr(), operand }
@@ -75,7 +75,11 @@ kernel_memory! {
 }
 
 /// As [`KernelMemory::argument`].
-pub fn argument<'a>(name: &'static str, view: &impl KernelMemory<'a>, fills: bool) -> Argument<'a> {
+pub fn argument<'v, 'a: 'v>(
+    name: &'static str,
+    view: &'v impl KernelMemory<'a>,
+    fills: bool,
+) -> Argument<'v> {
     view.argument(name, fills)
 }
 

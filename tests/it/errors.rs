@@ -203,21 +203,26 @@ fn all() -> Result<Vec<Told>> {
         "bytes 0..256 of `from`",
         copy_u32(&device.alloc(64)?, &mut x).map(drop),
     );
+    put(
+        "a copy of new pinned memory",
+        "pinned memory by `write()`",
+        x.copy_from(&device.alloc_host(64)?).map(drop),
+    );
     let mut wide = device.alloc::<[u32; 17]>(4)?;
     put("a slice past the end", "elements 60..65 of a view that has 64", x.slice(60..65).map(drop));
-    put("rows that are not whole", "64 elements are not a matrix of 5", x.rows_of(5).map(drop));
+    put("rows that are not whole", "64 elements are not a matrix of 5", x.as_matrix(5).map(drop));
     let tile = device.zeros::<u32>(64)?;
-    let tile = tile.rows_of(8)?.tile(..2, ..3)?;
+    let tile = tile.as_matrix(8)?.tile(..2, ..3)?;
     put(
         "a matrix of another shape",
         "2 rows of 3 elements and the destination 3 of 2",
-        x.rows_of_mut(8)?.tile_mut(..3, ..2)?.copy_from(&tile).map(drop),
+        x.as_matrix_mut(8)?.tile_mut(..3, ..2)?.copy_from(&tile).map(drop),
     );
     let mut far = device.alloc::<u8>(1 << 32)?;
     put(
         "rows far apart",
         "2147483648 bytes apart, a driver takes up to 2147483647",
-        far.rows_of_mut(1 << 31)?.column_mut(0)?.fill(0).map(drop),
+        far.as_matrix_mut(1 << 31)?.column_mut(0)?.fill(0).map(drop),
     );
     drop(far);
     run_to_end(&device);
@@ -225,15 +230,22 @@ fn all() -> Result<Vec<Told>> {
         Ok(_) => Ok(()),
         Err(refused) => Err(refused.error),
     };
-    let [mut one, two] = [device.alloc::<u32>(8)?.into_parts(2)?, device.alloc(8)?.into_parts(1)?];
+    let [mut one, two] = [
+        device.alloc::<u32>(8)?.into_parts(2).map_err(|refused| refused.error)?,
+        device.alloc(8)?.into_parts(1).map_err(|refused| refused.error)?,
+    ];
     put("no parts", "at least one", rejoin(vec![]));
-    put("a part alone", "elements 4..8 of device buffer #", rejoin(one.drain(..1).collect()));
+    put(
+        "a part alone",
+        "dropped cannot come back, and the others stay usable",
+        rejoin(one.drain(..1).collect()),
+    );
     put(
         "parts of two buffers",
         "one buffer at a time",
         rejoin(one.into_iter().chain(two).collect()),
     );
-    put("chunks of nothing", "at least 1", x.chunks(0).map(drop));
+    put("chunks of nothing", "0 pieces, or into pieces of 0 elements", x.chunks(0).map(drop));
     put("a fill of 17 words", "68 bytes", wide.fill(std::array::from_fn(|i| i as u32)).map(drop));
     put(
         "more than can be addressed",

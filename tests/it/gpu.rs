@@ -53,7 +53,7 @@ fn twins_of_kernels_on_tiles_compute_what_they_do_to_the_bit() -> Result<()> {
     for (rows, columns, width) in [(1, 1, 1), (3, 5, 2), (257, 4, 3), (1_000, 33, 32)] {
         let a = values(rows * columns, 2.0);
         let mut x = wait(device.upload(&a))?;
-        scale_rows(x.rows_of_mut(columns)?.tile_mut(.., ..width)?, 0.37)?;
+        scale_rows(x.as_matrix_mut(columns)?.tile_mut(.., ..width)?, 0.37)?;
         let mut expected = a.clone();
         for row in expected.chunks_mut(columns) {
             scale_rows_on_host(TileMut::new(&mut row[..width], width)?, 0.37);
@@ -63,7 +63,7 @@ fn twins_of_kernels_on_tiles_compute_what_they_do_to_the_bit() -> Result<()> {
         let b = bits(&a);
         let y = wait(device.upload(&b))?;
         let mut to = device.zeros::<u32>(2 * rows)?;
-        sum_rows(y.rows_of(columns)?, to.rows_of_mut(2)?.column_mut(1)?)?;
+        sum_rows(y.as_matrix(columns)?, to.as_matrix_mut(2)?.column_mut(1)?)?;
         let mut sums = vec![0; rows];
         sum_rows_on_host(TileRef::new(&b, columns)?, TileMut::new(&mut sums, 1)?);
         let expected: Vec<_> = sums.into_iter().flat_map(|sum| [0, sum]).collect();
@@ -72,7 +72,11 @@ fn twins_of_kernels_on_tiles_compute_what_they_do_to_the_bit() -> Result<()> {
         let weights = values(rows, 3.0);
         let mut z = wait(device.upload(&a))?;
         let last = columns - 1;
-        accumulate(z.rows_of_mut(columns)?.column_mut(last)?, &wait(device.upload(&weights))?, 19)?;
+        accumulate(
+            z.as_matrix_mut(columns)?.column_mut(last)?,
+            &wait(device.upload(&weights))?,
+            19,
+        )?;
         let mut column: Vec<_> = a.iter().skip(last).step_by(columns).copied().collect();
         accumulate_on_host(TileMut::new(&mut column, 1)?, &weights, 19);
         let mut expected = a;

@@ -1,6 +1,8 @@
 //! Parts of buffers: owned by whoever works on them, rejoined in any order, freed after the last use.
 
-use headwater::{Device, DeviceBuffer, DevicePart, Error, HostBuffer, NotRejoined, Result};
+use headwater::{
+    Device, DeviceBuffer, DevicePart, Error, HostBuffer, NotDivided, NotRejoined, Result,
+};
 
 use crate::common::{
     any_device, device_buffer, elements, last_waits, own_device, pinned_buffer, run_to_end, sim,
@@ -23,13 +25,16 @@ fn frees(device: &Device) -> u64 {
 #[test]
 fn parts_go_to_threads_that_borrow_nothing_and_come_back() -> Result<()> {
     let device = any_device();
-    let workers = counted(&device, 1_000).into_parts(4)?.into_iter().map(|mut part| {
-        std::thread::spawn(move || {
-            increment(&mut part)?;
-            part.slice_mut(..1)?.fill(7)?;
-            Ok::<_, Error>(part)
-        })
-    });
+    let workers =
+        counted(&device, 1_000).into_parts(4).map_err(|refused| refused.error)?.into_iter().map(
+            |mut part| {
+                std::thread::spawn(move || {
+                    increment(&mut part)?;
+                    part.slice_mut(..1)?.fill(7)?;
+                    Ok::<_, Error>(part)
+                })
+            },
+        );
     let workers: Vec<_> = workers.collect();
     let parts: Result<Vec<_>> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
     let mut x = rejoined(parts?)?;
@@ -43,7 +48,7 @@ fn parts_go_to_threads_that_borrow_nothing_and_come_back() -> Result<()> {
 fn parts_are_not_ordered_with_each_other_and_the_whole_is_with_each() -> Result<()> {
     let device = stepped();
     let sim = sim(&device);
-    let mut parts = counted(&device, 64).into_chunks(16)?;
+    let mut parts = counted(&device, 64).into_chunks(16).map_err(|refused| refused.error)?;
     for part in &mut parts {
         device.stream().in_scope(|| increment(part))?;
         assert!(!last_waits(sim));
@@ -65,12 +70,12 @@ fn parts_are_not_ordered_with_each_other_and_the_whole_is_with_each() -> Result<
 fn lengths_of_parts_differ_by_one_at_most_and_chunks_are_as_long_as_asked() -> Result<()> {
     let device = any_device();
     let lengths = |parts: &[DevicePart<u32>]| parts.iter().map(DevicePart::len).collect::<Vec<_>>();
-    let parts = counted(&device, 10).into_parts(4)?;
+    let parts = counted(&device, 10).into_parts(4).map_err(|refused| refused.error)?;
     assert_eq!(lengths(&parts), [3, 3, 2, 2]);
     assert_eq!(parts[2].range(), 6..8);
-    let parts = rejoined(parts)?.into_chunks(4)?;
+    let parts = rejoined(parts)?.into_chunks(4).map_err(|refused| refused.error)?;
     assert_eq!(lengths(&parts), [4, 4, 2]);
-    let parts = rejoined(parts)?.into_parts(12)?;
+    let parts = rejoined(parts)?.into_parts(12).map_err(|refused| refused.error)?;
     assert_eq!(lengths(&parts)[9..], [1, 0, 0]);
     assert_eq!(elements(&rejoined(parts)?), (0..10).collect::<Vec<_>>());
     Ok(())
@@ -79,7 +84,7 @@ fn lengths_of_parts_differ_by_one_at_most_and_chunks_are_as_long_as_asked() -> R
 #[test]
 fn a_part_is_split_and_a_range_past_its_end_leaves_it_as_it_is() -> Result<()> {
     let device = any_device();
-    let mut parts = counted(&device, 10).into_parts(1)?;
+    let mut parts = counted(&device, 10).into_parts(1).map_err(|refused| refused.error)?;
     let mut tail = parts[0].split_off(4)?;
     parts.push(tail.split_off(6)?);
     let refused = tail.split_off(7);
@@ -97,8 +102,8 @@ fn a_part_is_split_and_a_range_past_its_end_leaves_it_as_it_is() -> Result<()> {
 #[test]
 fn parts_that_are_not_all_of_one_buffer_are_given_back_with_the_reason() -> Result<()> {
     let device = own_device();
-    let mut one = counted(&device, 10).into_parts(3)?;
-    let mut other = counted(&device, 12).into_parts(3)?;
+    let mut one = counted(&device, 10).into_parts(3).map_err(|refused| refused.error)?;
+    let mut other = counted(&device, 12).into_parts(3).map_err(|refused| refused.error)?;
 
     one.extend(other.pop());
     let NotRejoined { mut parts, error } = DeviceBuffer::rejoin(one).expect_err("of two buffers");
@@ -131,7 +136,7 @@ fn an_error_of_rejoining_has_one_of_the_crate_for_its_text() {
 #[test]
 fn a_part_without_elements_is_missed_too() -> Result<()> {
     let device = any_device();
-    let mut parts = counted(&device, 2).into_parts(3)?;
+    let mut parts = counted(&device, 2).into_parts(3).map_err(|refused| refused.error)?;
     let empty = parts.pop().expect("three");
     let NotRejoined { mut parts, error } = DeviceBuffer::rejoin(parts).expect_err("one is missing");
     assert!(
@@ -141,23 +146,36 @@ fn a_part_without_elements_is_missed_too() -> Result<()> {
     parts.push(empty);
     assert_eq!(elements(&rejoined(parts)?), [0, 1]);
     // One that is dropped is missed by nobody.
-    let mut parts = counted(&device, 2).into_parts(3)?;
+    let mut parts = counted(&device, 2).into_parts(3).map_err(|refused| refused.error)?;
     drop(parts.pop());
     assert_eq!(elements(&rejoined(parts)?), [0, 1]);
     Ok(())
 }
 
 #[test]
-fn no_parts_of_a_buffer_or_parts_without_elements_are_refused() -> Result<()> {
+fn no_parts_and_parts_of_no_elements_are_refused_and_the_buffer_is_given_back() -> Result<()> {
     let device = own_device();
-    assert!(matches!(counted(&device, 2).into_parts(0), Err(Error::EmptyPieces)));
-    assert!(matches!(counted(&device, 2).into_chunks(0), Err(Error::EmptyPieces)));
-    assert!(matches!(counted(&device, 2).into_parts(usize::MAX), Err(Error::TooLarge { .. })));
-    assert_eq!(frees(&device), 3, "the buffers are dropped");
+    let NotDivided { buffer, error } = counted(&device, 2).into_parts(0).expect_err("none");
+    assert!(matches!(error, Error::EmptyPieces), "{error}");
+    let NotDivided { buffer, error } = buffer.into_chunks(0).expect_err("without elements");
+    assert!(matches!(error, Error::EmptyPieces), "{error}");
+    let NotDivided { buffer, error } = buffer.into_parts(usize::MAX).expect_err("too many");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert_eq!((elements(&buffer), frees(&device)), (vec![0, 1], 0));
+    let refused = device.alloc_host::<u32>(3)?.into_parts(0).expect_err("none");
+    assert_eq!((refused.to_string(), refused.buffer.len()), (Error::EmptyPieces.to_string(), 3));
+    Ok(())
+}
+
+#[test]
+fn a_buffer_without_elements_is_dealt_out_and_rejoined() -> Result<()> {
+    let device = any_device();
     let nothing = device.alloc::<u32>(0)?;
-    let parts = nothing.into_parts(2)?;
+    let parts = nothing.into_parts(2).map_err(|refused| refused.error)?;
     assert_eq!(parts.len(), 2);
-    assert!(rejoined(parts)?.into_chunks(5)?.is_empty());
+    let parts = rejoined(parts)?.into_chunks(5).map_err(|refused| refused.error)?;
+    assert_eq!((parts.len(), parts[0].len()), (1, 0));
+    assert!(rejoined(parts)?.is_empty());
     Ok(())
 }
 
@@ -165,7 +183,7 @@ fn no_parts_of_a_buffer_or_parts_without_elements_are_refused() -> Result<()> {
 fn memory_is_freed_with_the_last_part_after_every_use_of_any() -> Result<()> {
     let device = stepped();
     let sim = sim(&device);
-    let mut parts = counted(&device, 64).into_parts(2)?;
+    let mut parts = counted(&device, 64).into_parts(2).map_err(|refused| refused.error)?;
     for part in &mut parts {
         device.stream().in_scope(|| increment(part))?;
     }
@@ -183,7 +201,7 @@ fn memory_is_freed_with_the_last_part_after_every_use_of_any() -> Result<()> {
 #[test]
 fn a_part_that_is_forgotten_keeps_the_memory() -> Result<()> {
     let device = own_device();
-    let mut parts = counted(&device, 64).into_parts(2)?;
+    let mut parts = counted(&device, 64).into_parts(2).map_err(|refused| refused.error)?;
     std::mem::forget(parts.pop());
     let refused = DeviceBuffer::rejoin(parts);
     assert!(matches!(refused, Err(NotRejoined { error: Error::PartsMissing { .. }, .. })));
@@ -197,7 +215,11 @@ fn parts_of_pinned_memory_are_dealt_out_as_those_of_device_memory() -> Result<()
     let device = any_device();
     let source = pinned_buffer(&device, &(0..1_000).collect::<Vec<u32>>());
     let x = device.alloc::<u32>(1_000)?;
-    let workers = source.into_chunks(300)?.into_iter().zip(x.into_chunks(300)?);
+    let workers = source
+        .into_chunks(300)
+        .map_err(|refused| refused.error)?
+        .into_iter()
+        .zip(x.into_chunks(300).map_err(|refused| refused.error)?);
     let workers: Vec<_> = workers
         .map(|(mut pinned, mut part)| {
             std::thread::spawn(move || {
@@ -220,11 +242,11 @@ fn parts_of_pinned_memory_are_dealt_out_as_those_of_device_memory() -> Result<()
 #[test]
 fn a_kernel_takes_parts_and_views_of_them() -> Result<()> {
     let device = any_device();
-    let mut parts = counted(&device, 8).into_parts(2)?;
+    let mut parts = counted(&device, 8).into_parts(2).map_err(|refused| refused.error)?;
     let [low, high] = &mut parts[..] else { panic!("two") };
     copy_u32(&*low, &mut *high)?;
     copy_u32(low.slice(..2)?, high.slice_mut(2..)?)?;
-    let rows = high.rows_of(2)?;
+    let rows = high.as_matrix(2)?;
     assert_eq!(wait(rows.column(1)?.to_vec())?, [1, 1]);
     assert_eq!(elements(&rejoined(parts)?), [0, 1, 2, 3, 0, 1, 0, 1]);
     Ok(())

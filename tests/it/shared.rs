@@ -1,12 +1,14 @@
 //! Frozen device memory: readers are not noted, wait for its writers only, and are waited for.
 
+use std::sync::Arc;
+
 use headwater::{Device, DeviceBuffer, Error, Result, SharedBuffer};
 
 use crate::common::{
     any_device, device_buffer, elements, last_waits, own_device, pinned_buffer, run_to_end, sim,
     step_through, stepped, wait,
 };
-use crate::kernels::{copy_u32, increment};
+use crate::kernels::{copy_u32, increment, sum_rows};
 
 fn frees(device: &Device) -> u64 {
     device.driver_calls().expect("counted").frees
@@ -46,6 +48,35 @@ fn tasks_that_share_weights_read_them_at_a_time() -> Result<()> {
         assert_eq!(elements(&x), [[7; 500], [8; 500]].concat());
     }
     assert_eq!(wait(weights.to_vec())?, [7; 1_000]);
+    Ok(())
+}
+
+#[test]
+fn a_kernel_and_a_copy_read_an_arc_of_whatever_they_read() -> Result<()> {
+    let device = any_device();
+    let weights = Arc::new(device_buffer(&device, &[1u32; 8]));
+    let parts = device_buffer(&device, &[2u32; 8]).into_parts(1).map_err(|e| e.error)?;
+    let part = Arc::new(parts.into_iter().next().expect("one"));
+    let shared = Arc::new(device_buffer(&device, &[3u32; 8]).into_shared());
+    let slice = Arc::new(weights.slice(4..)?);
+    let tile = Arc::new(weights.as_matrix(2)?);
+    let mut x = device.zeros::<u32>(28)?;
+    let mut chunks = x.chunks_mut(8)?;
+    let mut next = || chunks.next().expect("of 28");
+    let (mut a, mut b, mut c, mut d) = (next(), next(), next(), next());
+    copy_u32(&weights, &mut a)?;
+    copy_u32(&part, &mut b)?;
+    copy_u32(&shared, &mut c)?;
+    copy_u32(&slice, &mut d)?;
+    sum_rows(&tile, d.as_matrix_mut(1)?)?;
+    assert_eq!(elements(&x), [[1; 8].as_slice(), &[2; 8], &[3; 8], &[2; 4]].concat());
+    let mut chunks = x.chunks_mut(8)?;
+    let mut next = || chunks.next().expect("of 28");
+    next().copy_from(&part)?;
+    next().copy_from(&shared)?;
+    next().copy_from(&weights)?;
+    next().copy_from(&slice)?;
+    assert_eq!(elements(&x), [[2; 8].as_slice(), &[3; 8], &[1; 12]].concat());
     Ok(())
 }
 
@@ -162,7 +193,7 @@ fn memory_that_nobody_wrote_cannot_be_read_by_sharing_it() -> Result<()> {
 fn shared_memory_is_read_in_rows_and_copied_to_the_host() -> Result<()> {
     let device = any_device();
     let weights = device_buffer(&device, &(0..12).collect::<Vec<u32>>()).into_shared();
-    assert_eq!(wait(weights.rows_of(4)?.row(1)?.to_vec())?, [4, 5, 6, 7]);
+    assert_eq!(wait(weights.as_matrix(4)?.row(1)?.to_vec())?, [4, 5, 6, 7]);
     let mut out = pinned_buffer(&device, &[0u32; 12]);
     weights.copy_to(&mut out)?;
     assert_eq!(wait(out.read())?[11], 11);

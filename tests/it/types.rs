@@ -29,6 +29,7 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<DevicePart<f32>>();
     owned::<HostPart<f32>>();
     owned::<SharedBuffer<f32>>();
+    owned::<NotDivided<DeviceBuffer<f32>>>();
     owned::<NotRejoined<DevicePart<f32>>>();
     owned::<Error>();
     owned::<DeviceFailure>();

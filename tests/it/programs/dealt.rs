@@ -13,18 +13,30 @@ use crate::kernels::increment;
 /// Whatever kinds of parts there are.
 fn dealt(held: Held, deal: Deal) -> Result<Vec<Held>, Error> {
     Ok(match (held, deal) {
-        (Held::Buffer(buffer), Deal::Parts(parts)) => {
-            buffer.into_parts(parts)?.into_iter().map(Held::Part).collect()
-        }
-        (Held::Buffer(buffer), Deal::Chunks(len)) => {
-            buffer.into_chunks(len)?.into_iter().map(Held::Part).collect()
-        }
-        (Held::Pinned(buffer), Deal::Parts(parts)) => {
-            buffer.into_parts(parts)?.into_iter().map(Held::PinnedPart).collect()
-        }
-        (Held::Pinned(buffer), Deal::Chunks(len)) => {
-            buffer.into_chunks(len)?.into_iter().map(Held::PinnedPart).collect()
-        }
+        (Held::Buffer(buffer), Deal::Parts(parts)) => buffer
+            .into_parts(parts)
+            .map_err(|refused| refused.error)?
+            .into_iter()
+            .map(Held::Part)
+            .collect(),
+        (Held::Buffer(buffer), Deal::Chunks(len)) => buffer
+            .into_chunks(len)
+            .map_err(|refused| refused.error)?
+            .into_iter()
+            .map(Held::Part)
+            .collect(),
+        (Held::Pinned(buffer), Deal::Parts(parts)) => buffer
+            .into_parts(parts)
+            .map_err(|refused| refused.error)?
+            .into_iter()
+            .map(Held::PinnedPart)
+            .collect(),
+        (Held::Pinned(buffer), Deal::Chunks(len)) => buffer
+            .into_chunks(len)
+            .map_err(|refused| refused.error)?
+            .into_iter()
+            .map(Held::PinnedPart)
+            .collect(),
         _ => unreachable!("no line deals out other than buffers"),
     })
 }

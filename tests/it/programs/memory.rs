@@ -50,7 +50,7 @@ macro_rules! with_host_target {
                 $then
             }
             View::Tile { rows, columns } => {
-                let mut matrix = all.rows_of_mut(COLUMNS)?;
+                let mut matrix = all.as_matrix_mut(COLUMNS)?;
                 let $target = Target::HostTile(matrix.tile_mut(rows.range(), columns.range())?);
                 $then
             }
@@ -92,7 +92,7 @@ impl Held {
             View::All => call(Target::Slice(device)),
             View::Slice(span) => call(Target::Slice(device.slice_mut(span.range())?)),
             View::Tile { rows, columns } => {
-                let mut matrix = device.rows_of_mut(COLUMNS)?;
+                let mut matrix = device.as_matrix_mut(COLUMNS)?;
                 call(Target::Tile(matrix.tile_mut(rows.range(), columns.range())?))
             }
         }
@@ -125,7 +125,7 @@ impl Held {
                 View::Tile { rows: from_rows, columns: from_columns },
                 View::Tile { rows: to_rows, columns: to_columns },
             ) => {
-                let mut matrix = all.rows_of_mut(COLUMNS)?;
+                let mut matrix = all.as_matrix_mut(COLUMNS)?;
                 let beside = |one: Span, other: Span| one.is_before(other) || other.is_before(one);
                 let by_columns = beside(from_columns, to_columns);
                 let (first, mid) = match by_columns {
@@ -158,7 +158,7 @@ fn device_source(all: DeviceSlice<'_, u32>, at: View) -> Result<Source<'_>, Erro
         View::All => Source::Slice(all),
         View::Slice(span) => Source::Slice(all.slice(span.range())?),
         View::Tile { rows, columns } => {
-            Source::Tile(all.rows_of(COLUMNS)?.tile(rows.range(), columns.range())?)
+            Source::Tile(all.as_matrix(COLUMNS)?.tile(rows.range(), columns.range())?)
         }
     })
 }
@@ -168,7 +168,7 @@ fn host_source(all: HostSlice<'_, u32>, at: View) -> Result<Source<'_>, Error> {
         View::All => Source::HostSlice(all),
         View::Slice(span) => Source::HostSlice(all.slice(span.range())?),
         View::Tile { rows, columns } => {
-            Source::HostTile(all.rows_of(COLUMNS)?.tile(rows.range(), columns.range())?)
+            Source::HostTile(all.as_matrix(COLUMNS)?.tile(rows.range(), columns.range())?)
         }
     })
 }

@@ -61,7 +61,7 @@ fn zeros(device: &Device) -> Result<Full<DeviceBuffer<u32>>, Error> {
 }
 
 fn dealt(whole: Full<DeviceBuffer<u32>>) -> Result<Vec<Full<Option<DevicePart<u32>>>>, Error> {
-    let parts = whole.memory.into_parts(PARTS)?.into_iter();
+    let parts = whole.memory.into_parts(PARTS).map_err(|refused| refused.error)?.into_iter();
     Ok(parts.map(|part| Full { memory: Some(part), of: whole.of }).collect())
 }
 
@@ -183,8 +183,8 @@ impl World {
         } else {
             let of = random.next() as u32;
             x.of = of;
-            let mut matrix = x.memory.rows_of_mut(LEN / 2)?;
-            on_threads(matrix.columns_mut(LEN / 4)?, |mut columns| columns.fill(of))?;
+            let mut matrix = x.memory.as_matrix_mut(LEN / 2)?;
+            on_threads(matrix.column_chunks_mut(LEN / 4)?, |mut columns| columns.fill(of))?;
             lock(&self.kinds).of_tiles += 2;
         }
         Ok(Left::Nothing)
