@@ -225,6 +225,7 @@ macro_rules! part {
             ///
             /// [`EmptyPieces`](Error::EmptyPieces): `parts` is 0; [`TooLarge`](Error::TooLarge): there
             /// is no memory for so many; with the buffer.
+            #[expect(clippy::result_large_err, reason = "it is the buffer, as given")]
             pub fn into_parts(self, parts: usize) -> Result<Vec<$name<T>>, NotDivided<Self>> {
                 let lengths = even(self.len(), parts);
                 self.dealt(lengths)
@@ -238,11 +239,13 @@ macro_rules! part {
             ///
             /// [`EmptyPieces`](Error::EmptyPieces): `len` is 0; [`TooLarge`](Error::TooLarge): there is
             /// no memory for so many; with the buffer.
+            #[expect(clippy::result_large_err, reason = "it is the buffer, as given")]
             pub fn into_chunks(self, len: usize) -> Result<Vec<$name<T>>, NotDivided<Self>> {
                 let lengths = chunks(self.len(), len);
                 self.dealt(lengths)
             }
 
+            #[expect(clippy::result_large_err, reason = "it is the buffer, as given")]
             fn dealt<L: ExactSizeIterator<Item = usize>>(
                 self,
                 lengths: Result<L>,

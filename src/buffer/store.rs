@@ -84,7 +84,7 @@ impl<'a, M: Backing> Place<'a, M> {
         self.shape
     }
 
-    /// Another shape within the same store.
+    /// A shape within this one.
     pub(super) fn with(self, shape: Shape) -> Self {
         Place { shape, ..self }
     }
