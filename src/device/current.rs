@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::DeviceCore;
 use super::stream::Stream;
-use crate::reactor::{Lane, thread_number};
+use crate::driver::thread_number;
+use crate::reactor::Lane;
 
 /// One entry of a thread's scope stack: on `stream`'s device, work goes to `stream`.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 
 use super::lanes::Lanes;
 use super::{Device, Stream};
+use crate::driver::thread_number;
 use crate::error::Result;
-use crate::reactor::{Lane, StreamRole, thread_number};
+use crate::reactor::{Lane, StreamRole};
 use crate::sync::Mutex;
 
 /// The lanes of a device's default streams, each made when it is first asked for.

@@ -1,6 +1,5 @@
 //! Names of what a driver made, or found.
 
-#[cfg(feature = "cuda")]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! handles {
@@ -84,7 +83,7 @@ impl StreamHandle {
     pub(in crate::driver) fn cuda_default(ordinal: usize, which: DefaultStream) -> Self {
         let thread = match which {
             DefaultStream::Legacy => 0,
-            DefaultStream::PerThread => this_thread(),
+            DefaultStream::PerThread => thread_number(),
         };
         StreamHandle(CUDA_DEFAULT | (ordinal as u64) << DEVICE | thread)
     }
@@ -95,16 +94,16 @@ impl StreamHandle {
 
     /// Whether CUDA takes its value for another stream than it names, on this thread.
     pub(in crate::driver) fn is_another_threads(&self) -> bool {
-        self.raw() == CU_STREAM_PER_THREAD && self.0 & THREADS != this_thread()
+        self.raw() == CU_STREAM_PER_THREAD && self.0 & THREADS != thread_number()
     }
 }
 
-/// A number that no other thread of this process has, or had. Not 0.
-#[cfg(feature = "cuda")]
-fn this_thread() -> u64 {
+/// The calling thread's number: from 1, far below 2^47, and never another thread's of this process,
+/// nor one's that has ended. By it all layers tell whose a thread's default stream is.
+pub(crate) fn thread_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     thread_local!(static NUMBER: u64 = LAST.fetch_add(1, Relaxed) + 1);
-    NUMBER.with(|number| number & THREADS)
+    NUMBER.with(|number| *number)
 }
 
 /// The context of a device, to say on which device memory is. It is there for as long as the process.

@@ -58,6 +58,7 @@ pub use error::DriverError;
 pub(crate) use exit::{stay, wait_at_exit};
 pub(crate) use handles::{
     ContextHandle, DefaultStream, EventHandle, FunctionHandle, ModuleHandle, StreamHandle,
+    thread_number,
 };
 pub(crate) use launch::Launch;
 pub use launch::{KernelCost, TwinFault, TwinJob, TwinMemory};

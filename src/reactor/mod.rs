@@ -38,7 +38,6 @@ pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
-pub(crate) use of_thread::thread_number;
 pub(crate) use submit::{Enqueue, Held, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
 pub(crate) use waits::Waits;

@@ -11,19 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::lane::Lane;
 use super::submit::Enqueue;
-use crate::driver::{DefaultStream, Fact};
+use crate::driver::{DefaultStream, Fact, thread_number};
 use crate::error::Error;
-
-/// The calling thread's number in this process: from 1, and never another thread's.
-pub(crate) fn thread_number() -> u64 {
-    thread_local! {
-        static NUMBER: u64 = {
-            static LAST: AtomicU64 = AtomicU64::new(0);
-            LAST.fetch_add(1, Relaxed) + 1
-        };
-    }
-    NUMBER.with(|number| *number)
-}
 
 /// Whose a lane is.
 #[derive(Debug)]
@@ -49,7 +38,7 @@ impl Lane {
 
     /// Whether the calling thread may make calls that name the stream. Only the thread that is
     /// asking could change the answer.
-    pub(super) fn is_usable_here(&self) -> bool {
+    pub(crate) fn is_usable_here(&self) -> bool {
         let owner = self.owner.0.load(Relaxed);
         owner == Owner::ANYONE || owner == thread_number()
     }
