@@ -144,6 +144,11 @@ impl Stream {
     /// In a task made by [`spawn`](crate::spawn) the setting lasts as long as the task. In others
     /// the library cannot tell when a task ends; the setting is then a preference that many later
     /// tasks can displace.
+    ///
+    /// A thread's [default stream](Device::per_thread_default_stream) can be used on its thread alone.
+    /// A task made by [`spawn`](crate::spawn) that a runtime moves to another worker is refused there
+    /// ([`WrongThread`](crate::Error::WrongThread)), as in a scope; for any other the setting ends with
+    /// its first operation elsewhere, which goes to a stream as if none had been set.
     pub fn set_current(&self) {
         current::set_stream(&self.inner.core, self);
     }

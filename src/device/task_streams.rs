@@ -20,7 +20,9 @@ const LANE_BITS: u32 = 16;
 /// A small direct-mapped cache from caller (a task's or a thread's number) to lane.
 ///
 /// Nothing tells when a task ends, and runtimes use task numbers again: a stale or displaced entry
-/// puts work on another stream than before, which costs a wait on the GPU and is never wrong.
+/// puts work on another stream than before, which costs a wait on the GPU and is never wrong. An entry
+/// that names another thread's lane, since its task set that and has moved or left it behind, counts as
+/// none.
 pub(super) struct TaskStreams {
     /// Dealt to callers in turn.
     streams: Vec<Arc<Lane>>,
@@ -45,13 +47,14 @@ impl TaskStreams {
         Ok(TaskStreams { streams, slots, next: AtomicUsize::new(0) })
     }
 
-    /// The caller's lane; the next in turn if it has none.
+    /// The caller's lane; the next in turn if it has none that the calling thread can use.
     pub(super) fn lane_of(&self, lanes: &Lanes, caller: u64) -> Arc<Lane> {
         let slot = self.slot(caller);
         let entry = slot.load(Relaxed);
         if entry >> LANE_BITS == caller
             && let Some(index) = (entry & ((1 << LANE_BITS) - 1)).checked_sub(1)
             && let Some(lane) = lanes.at(index as usize)
+            && lane.is_usable_here()
         {
             return lane.clone();
         }

@@ -139,6 +139,32 @@ fn a_scope_of_a_threads_default_stream_is_refused_where_it_was_moved() -> Result
 }
 
 #[test]
+fn a_task_that_set_a_threads_default_stream_has_another_where_it_was_moved() -> Result<()> {
+    let device = eager();
+    let mine = device.per_thread_default_stream()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let (sender, moved) = tokio::sync::oneshot::channel();
+    let task = runtime.spawn({
+        let (device, mine) = (device.clone(), mine.clone());
+        async move {
+            mine.set_current();
+            let mut x = device.zeros::<u32>(64)?;
+            increment(&mut x)?;
+            assert!(device.current_stream().same_stream(&mine));
+            moved.await.expect("sent");
+            increment(&mut x)?;
+            Ok::<_, Error>((device.current_stream(), x))
+        }
+    });
+    runtime.block_on(tokio::task::yield_now());
+    sender.send(()).expect("it waits");
+    let (stream, x) = elsewhere(|| runtime.block_on(task)).expect("no panic")?;
+    assert_eq!(stream.role(), StreamRole::Task);
+    assert_eq!(elements(&x), [2; 64]);
+    Ok(())
+}
+
+#[test]
 fn others_order_themselves_after_a_threads_default_stream_and_never_record_there() -> Result<()> {
     let device = stepped();
     let mut x = device_buffer(&device, &[1u32; 64]);
