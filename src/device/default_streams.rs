@@ -34,6 +34,13 @@ thread_local! {
 /// The devices of which this thread has a default stream: told when it ends.
 struct Asked(Vec<Weak<DefaultStreams>>);
 
+impl Asked {
+    fn add(&mut self, device: &Arc<DefaultStreams>) {
+        self.0.retain(|device| device.strong_count() > 0); // a thread may outlive many devices
+        self.0.push(Arc::downgrade(device));
+    }
+}
+
 impl Drop for Asked {
     fn drop(&mut self) {
         self.0.drain(..).filter_map(|device| device.upgrade()).for_each(|device| device.leave());
@@ -59,7 +66,8 @@ impl DefaultStreams {
         let mut left = adopted.take_left();
         drop(adopted);
         // Without the lock: asking how far a lane is can tell of a loss.
-        let idle = left.iter().position(|lane| lane.take_over()).map(|at| left.swap_remove(at));
+        let looks = if lanes.are_full() { left.len() } else { LOOKS };
+        let idle = take_over_one(&mut left, looks);
         let mut adopted = self.adopted.lock();
         adopted.left.append(&mut left);
         let lane = match idle {
@@ -69,7 +77,7 @@ impl DefaultStreams {
         adopted.of_threads.insert(thread_number(), lane.clone());
         drop(adopted);
         // Where that has been dropped, the thread is ending: the lane stays its own for good.
-        let _ = ASKED.try_with(|asked| asked.borrow_mut().0.push(Arc::downgrade(self)));
+        let _ = ASKED.try_with(|asked| asked.borrow_mut().add(self));
         Ok(lane)
     }
 
@@ -81,6 +89,27 @@ impl DefaultStreams {
             self.adopted.lock().left.push(lane);
         }
     }
+}
+
+/// Lanes of ended threads that a new thread asks the driver about, as long as another can be adopted.
+const LOOKS: usize = 4;
+
+/// Takes out a lane of which all is finished, and makes it the calling thread's. Those not known to
+/// be finished are asked for, `looks` of them at most.
+fn take_over_one(left: &mut Vec<Arc<Lane>>, looks: usize) -> Option<Arc<Lane>> {
+    for at in 0..left.len() {
+        if left[at].is_known_finished(left[at].submitted()) && left[at].take_over() {
+            return Some(left.swap_remove(at));
+        }
+    }
+    let looks = looks.min(left.len());
+    for at in 0..looks {
+        if left[at].take_over() {
+            return Some(left.swap_remove(at));
+        }
+    }
+    left.rotate_left(looks); // the next thread looks at others
+    None
 }
 
 impl Adopted {
@@ -161,5 +190,21 @@ impl Device {
         };
         self.core.reactor.announce(); // a refusal may have been the loss of the device
         Ok(Stream::shared(&self.core, lane?))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_forgets_devices_that_are_closed() {
+        for _ in 0..10 {
+            let device = Device::simulated().unwrap();
+            device.per_thread_default_stream().unwrap();
+        }
+        let remembered = ASKED.with(|asked| asked.borrow().0.len());
+        assert!(remembered <= 2, "{remembered}");
     }
 }

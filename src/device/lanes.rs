@@ -25,9 +25,14 @@ impl Lanes {
         Lanes { device, reactor, queue_limit, slots, taken: AtomicUsize::new(0) }
     }
 
+    /// Whether there cannot be one more.
+    pub(super) fn are_full(&self) -> bool {
+        self.taken.load(Relaxed) == MOST
+    }
+
     /// Adopts a default stream. One thread at a time calls it.
     pub(super) fn adopt(&self, role: StreamRole) -> Result<Arc<Lane>> {
-        if self.taken.load(Relaxed) == MOST {
+        if self.are_full() {
             return Err(Error::TooManyStreams { limit: MOST });
         }
         let refused = |cause| self.reactor.refused("adopting a default stream", cause);

@@ -276,6 +276,51 @@ fn more_threads_than_there_are_streams_for_are_told_so_until_some_give_theirs_ba
     Ok(())
 }
 
+/// What a thread leaves on its default stream when it ends.
+struct Left {
+    number: usize,
+    raw: u64,
+    _zeros: DeviceBuffer<u32>,
+}
+
+fn leave_work(device: &Device) -> Result<Left> {
+    elsewhere(|| {
+        let mine = device.per_thread_default_stream()?;
+        let zeros = mine.in_scope(|| device.zeros::<u32>(4))?;
+        Ok(Left { number: mine.number(), raw: mine.as_raw(), _zeros: zeros })
+    })
+}
+
+#[test]
+fn a_thread_asks_after_few_of_the_default_streams_that_others_left() -> Result<()> {
+    let device = stepped();
+    let left = (0..30).map(|_| leave_work(&device)).collect::<Result<Vec<_>>>()?;
+    let queries = || device.driver_calls().expect("counted").event_queries;
+    let before = queries();
+    let next = elsewhere(|| device.per_thread_default_stream())?;
+    assert!(left.iter().all(|left| left.number != next.number()));
+    assert!((1..=4).contains(&(queries() - before)), "{}", queries() - before);
+    Ok(())
+}
+
+#[test]
+fn where_there_can_be_no_more_streams_a_thread_asks_after_all_that_others_left() -> Result<()> {
+    let device = stepped();
+    let mut left = Vec::new();
+    let refused = loop {
+        match leave_work(&device) {
+            Ok(one) => left.push(one),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::TooManyStreams { .. }), "{refused}");
+    let idle = &left[left.len() / 2];
+    while sim(&device).step_stream(idle.raw).is_some() {}
+    assert_eq!(leave_work(&device)?.number, idle.number);
+    assert!(leave_work(&device).is_err());
+    Ok(())
+}
+
 #[test]
 fn where_no_event_was_recorded_others_are_refused_until_the_thread_has_made_up_for_it() -> Result<()>
 {
