@@ -150,8 +150,13 @@ async fn main() -> Result<()> {
     println!("{ROWS} x {n} matrix, a kernel and a copy for each column; {times} times");
 
     let watched = watch::open()?;
-    let Outcome { digest, .. } = columns(&watched).await?;
-    watch::verdict(&watched);
+    let Outcome { digest, streams, .. } = columns(&watched).await?;
+    watch::verdict(
+        &watched,
+        &format!(
+            "the {streams} streams wait for the uploads, and the copy of the whole for each of them"
+        ),
+    );
     if let Some(most) = most_at_once(&watched) {
         println!("kernels at the same time: {most}");
         if device::has_many_streams(&watched) {
@@ -175,7 +180,7 @@ async fn main() -> Result<()> {
         one.as_secs_f64() / time.as_secs_f64()
     );
     println!(
-        "a kernel takes {:.3} ms, so {:.3} ms is the bound, {:.2} times that",
+        "a kernel takes {:.3} ms, so {:.3} ms is the bound; it took {:.2} times that bound",
         ms(kernel),
         ms(bound),
         time.as_secs_f64() / bound.as_secs_f64()

@@ -78,7 +78,8 @@ async fn main() -> Result<()> {
     streams.sort_unstable();
     streams.dedup();
     println!(
-        "{TASKS} kernels on {} streams; finished when the copy's call returned: {early}",
+        "{TASKS} kernels on {} streams, then one copy: {early} of {TASKS} kernels had finished when the copy's \
+         call returned",
         streams.len()
     );
     // Certain, unless this thread was kept from asking for longer than a kernel may take.
@@ -101,7 +102,7 @@ async fn main() -> Result<()> {
     for (i, x) in out.iter().enumerate() {
         assert_eq!(*x, i as f32 + rounds as f32 * weight(i % each), "element {i}");
     }
-    let waits = watch::verdict(&device);
+    let waits = watch::verdict(&device, "the copy waits for each stream");
     assert!(early > 0 || streams.len() == 1 || waits.issued >= streams.len() as u64);
     println!("every element is right");
     Digest::of(&out).tell();

@@ -59,10 +59,12 @@ async fn main() -> Result<()> {
     let copies = pipeline.copies_alone().await?;
     println!("kernels alone, on one stream: {:.2} ms", ms(kernels));
     println!("copies alone, on one stream: {:.2} ms", ms(copies));
-    // Were up, work and down equally long, N chunks would take 3N steps on one stream and N + 2 on
-    // many. They are not: the longest stage is the bound.
+    // They are not: the longest stage is the bound.
     let model = (3 * CHUNKS) as f64 / (CHUNKS + 2) as f64;
-    println!("were all stages equally long: 3N / (N + 2) = {model:.2} times one stream");
+    println!(
+        "were copy in, kernel and copy back equally long, N = {CHUNKS} chunks would take 3N steps on one \
+         stream and N + 2 on many: {model:.2} times one stream"
+    );
     println!("every element is right");
     digest.tell();
     Ok(())

@@ -1,4 +1,4 @@
-//! What results came to, in one number: the same bytes give the same.
+//! A digest: what results came to, in one number. The same bytes give the same.
 #![allow(
     dead_code,
     reason = "whoever includes this file has its results in one piece or in several"
@@ -27,6 +27,6 @@ impl Digest {
 
     /// The line that runs are compared by: on many streams, and on one.
     pub(crate) fn tell(self) {
-        println!("digest of the results: {:016x}", self.0);
+        println!("digest of the results (one number for all their bytes): {:016x}", self.0);
     }
 }

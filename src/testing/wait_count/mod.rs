@@ -19,7 +19,8 @@ pub struct WaitCount {
     /// Those that were made, or were to be: one that
     /// [`lose_wait`](crate::DeviceBuilder::lose_wait) loses is among them.
     pub issued: u64,
-    /// The fewest with which everything is in order.
+    /// The fewest with which everything is in order. One that is missing counts once, and all goes on
+    /// as if it had been made, one that was lost too: the number is that of the right program.
     pub needed: u64,
 }
 
@@ -55,10 +56,17 @@ impl fmt::Display for WaitCount {
 /// ```
 ///
 /// Waits that the program makes by itself ([`Stream::wait`](crate::Stream::wait)) are issued, and
-/// needed where a conflict needs them. More can be issued than needed where one thread sees an end
-/// between another's decision to wait and its wait; where a wait is refused, with the operation that
-/// it was for; and where a [`SharedBuffer`](crate::SharedBuffer) is freed, whose readers nobody notes:
-/// the free waits for all that its readers' streams have had until then.
+/// needed where a conflict needs them.
+///
+/// # Where the two are equal
+///
+/// Inside [`Explore`](crate::testing::Explore), with `settings(|builder| builder.log_calls(true))`, where
+/// one thread does everything; and of what one thread enqueues before it first waits for the device. Elsewhere a few more
+/// may be issued than needed: another thread, the library's own that looks for ends as well, sees an end, and
+/// the log has it, just before a wait for the same is made by who does not know it yet. Everywhere, more are
+/// issued where a wait is refused, with the operation that it was for; and where a
+/// [`SharedBuffer`](crate::SharedBuffer) is freed, whose readers nobody notes: the free waits for all that
+/// its readers' streams have had until then.
 pub fn wait_count(log: &[LoggedStep]) -> WaitCount {
     let mut replay = Replay::default();
     log.iter().for_each(|logged| replay.step(&logged.step, logged.refused.is_some()));
@@ -164,7 +172,7 @@ impl Replay {
                 let recording = Recording { after, clock: line.clock.clone() };
                 self.events.insert(event, recording);
             }
-            &Step::Waited { stream, event, lost, .. } => self.wait(stream, event, lost),
+            &Step::Waited { stream, event, .. } => self.wait(stream, event),
             Step::Queried { event, finished: true } => {
                 if let Some(recording) = self.events.get(event) {
                     self.host.join(&recording.clock);
@@ -185,10 +193,10 @@ impl Replay {
         })
     }
 
-    fn wait(&mut self, stream: u64, event: u64, lost: bool) {
+    /// One that was lost, too: what comes later is counted as if it had been made.
+    fn wait(&mut self, stream: u64, event: u64) {
         self.count.issued += 1;
-        let recording = self.events.get(&event).filter(|_| !lost);
-        let recorded = recording.map(|recording| recording.clock.clone());
+        let recorded = self.events.get(&event).map(|recording| recording.clock.clone());
         let host = self.host.clone();
         let line = self.line(stream);
         line.without_waits.get_or_insert_with(|| [line.clock.clone(), host]);
@@ -203,11 +211,18 @@ impl Replay {
         let known = line.without_waits.take().unwrap_or_else(|| [line.clock.clone(), host]);
         let own = Place { stream: line.index, number: line.operations + 1 };
         let touched = || touched.iter().filter(|touched| touched.bytes > 0);
-        self.count.needed += self.fewest(touched().flat_map(|t| self.conflicts(t, &known)));
+        let needs: Vec<_> = touched().flat_map(|t| self.conflicts(t, &known)).collect();
+        let fewest = self.fewest(&needs);
+        self.count.needed += fewest.len() as u64;
+        // A need that no wait has met is not counted again: as if one had.
+        let line = self.line(stream);
+        let unmet = fewest.iter().filter(|(place, _)| !line.clock.has(*place));
+        let recorded: Vec<_> = unmet.filter_map(|(_, recording)| recording.clone()).collect();
+        recorded.iter().for_each(|clock| line.clock.join(clock));
+        needs.iter().for_each(|need| line.clock.raise(need.stream, need.number));
         if refused {
             return;
         }
-        let line = self.line(stream);
         line.operations = own.number;
         line.clock.raise(own.stream, own.number);
         for touched in touched() {
@@ -237,14 +252,14 @@ impl Replay {
         conflicting.map(|(_, place)| *place)
     }
 
-    /// How many recordings cover these operations, where each is to be covered by the first one
-    /// after it, or by one that comes after that.
-    fn fewest(&self, operations: impl Iterator<Item = Place>) -> u64 {
+    /// The fewest of these operations whose recordings cover all of them, where each is to be covered by
+    /// the first one after it, or by one that comes after that: with what comes before those.
+    fn fewest(&self, operations: &[Place]) -> Vec<(Place, Option<Clock>)> {
         // On one stream, what covers the last covers all.
         let mut last = HashMap::<usize, u64>::new();
         for Place { stream, number } in operations {
-            let last = last.entry(stream).or_default();
-            *last = number.max(*last);
+            let last = last.entry(*stream).or_default();
+            *last = *number.max(last);
         }
         let last = last.into_iter().map(|(stream, number)| Place { stream, number });
         let mut left: Vec<_> = last.map(|place| (place, self.first_after(place))).collect();
@@ -259,7 +274,8 @@ impl Replay {
                 at += 1;
             }
         }
-        left.len() as u64
+        let clock = |recording: &Recording| recording.clock.clone();
+        left.into_iter().map(|(place, recording)| (place, recording.map(clock))).collect()
     }
 
     /// `None` where nobody has made one: a wait is missing.
