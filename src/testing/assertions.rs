@@ -6,10 +6,12 @@ use super::trial;
 use crate::device::Device;
 use crate::sim::{SimOptions, SimSpan, Simulator};
 
-/// A simulated device that runs everything as soon as it can, checks for races and counts calls.
+/// A simulated device that runs everything as soon as it can, checks for races, counts calls and logs
+/// them: for [`assert_no_races`], [`waits`] and [`wait_count`](super::wait_count).
 ///
-/// It is a [`Device::builder`] with `simulated()`, `race_check(true)`, `count_driver_calls(true)` and
-/// `single_stream(false)`, whatever the environment says.
+/// It is a [`Device::builder`] with `simulated()`, `race_check(true)`, `count_driver_calls(true)`,
+/// `log_calls(true)` and `single_stream(false)`, whatever the environment says. The log grows with every
+/// call: where a test makes millions, open one without it.
 ///
 /// # Panics
 ///
@@ -39,7 +41,7 @@ pub fn device() -> Device {
 /// As [`device()`].
 #[track_caller]
 pub fn device_with(options: SimOptions) -> Device {
-    match trial::device(options).open() {
+    match trial::device(options).log_calls(true).open() {
         Ok(device) => device,
         Err(error) => panic!("a simulated device was not opened: {error}"),
     }
@@ -127,19 +129,20 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
 /// there are. Test with the sizes of the real thing, or have every kernel take longer:
 /// [`CostModel::kernel_minimum_ns`](crate::sim::CostModel::kernel_minimum_ns), by [`device_with`].
 ///
+/// Assert it of work that was enqueued before the host first waited for the device, or inside
+/// [`Explore`](super::Explore). Elsewhere the times are not the same on each run: the host, which goes on once it has
+/// seen an end, sees it now sooner and now later, and enqueues the next operation then.
+///
 /// # Panics
 ///
-/// None of them did, or none has run: the message lists when each was running. Or the device is not
-/// simulated.
+/// None of them did, or none has run: the message lists when each was running, and says what can be the
+/// reason. Or the device is not simulated.
 #[track_caller]
 pub fn assert_overlap(device: &Device, one: &str, other: &str) {
     let (ones, others) = named(device, one, other);
     if meeting(&ones, &others).is_none() {
-        panic!(
-            "no `{one}` ran beside a `{other}`:{}\n(what takes less than 3 us ends before the host has \
-             launched the next: see `assert_overlap` for how to have it take longer)",
-            list(&ones, &others)
-        );
+        let (listed, why) = (list(&ones, &others), why_none(&ones, &others));
+        panic!("no `{one}` ran beside a `{other}`:{listed}\n({why})");
     }
 }
 
@@ -183,6 +186,29 @@ fn named(device: &Device, one: &str, other: &str) -> (Vec<SimSpan>, Vec<SimSpan>
 fn meeting<'a>(ones: &'a [SimSpan], others: &'a [SimSpan]) -> Option<(&'a SimSpan, &'a SimSpan)> {
     let meet = |a: &SimSpan, b: &SimSpan| a.id != b.id && a.start < b.end && b.start < a.end;
     ones.iter().find_map(|one| Some((one, others.iter().find(|other| meet(one, other))?)))
+}
+
+/// What can be the reason that none of them met.
+fn why_none(ones: &[SimSpan], others: &[SimSpan]) -> &'static str {
+    const LAUNCH_NS: u64 = 3_000;
+    let mut all: Vec<_> = ones.iter().chain(others).collect();
+    if all.iter().all(|span| span.stream == all[0].stream) {
+        return "all of them are on one stream, which runs one at a time";
+    }
+    all.sort_by_key(|span| (span.start, span.id));
+    let same_name = ones[0].name == others[0].name;
+    let mut pairs = all.windows(2).filter(|pair| same_name || pair[0].name != pair[1].name);
+    // A long one that is still the first of two has not ended for being short.
+    match pairs.all(|pair| pair[0].end - pair[0].start < LAUNCH_NS) {
+        true => {
+            "what takes less than 3 us ends before the host has launched the next: see `assert_overlap` for \
+             how to have it take longer"
+        }
+        false => {
+            "one waits for what another writes, or the host has enqueued the later one when the earlier had \
+             ended, since it waited for the device in between: see `assert_overlap`"
+        }
+    }
 }
 
 fn list(ones: &[SimSpan], others: &[SimSpan]) -> String {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::sim::{DriverCall, Fault, SimMachine, SimOpKind, SimOptions, SimSpan};
+use headwater::sim::{DriverCall, Fault, Schedule, SimMachine, SimOpKind, SimOptions, SimSpan};
 use headwater::testing::{self, Cause, Explore, Gate, explore};
-use headwater::{Device, DriverCalls, DriverError, Result, block_on, spawn};
+use headwater::{Device, DeviceBuilder, DriverCalls, DriverError, Result, block_on, spawn};
 use tokio::sync::oneshot;
 
 use crate::common::{
@@ -503,6 +503,83 @@ fn overlap_is_asserted_in_virtual_time() -> Result<()> {
     let message = report(|| testing::assert_overlap(&device, "dely", "increment"));
     assert!(message.contains(r#"["delay", "fill", "gate", "increment"]"#), "{message}");
     Ok(())
+}
+
+#[test]
+fn what_did_not_overlap_is_told_with_the_reason() -> Result<()> {
+    const LONG: u64 = 50_000;
+    let on_one = testing::device();
+    let (mut x, mut y) = (on_one.zeros::<u32>(64)?, on_one.zeros::<u32>(64)?);
+    delay(&mut x, LONG)?;
+    increment(&mut y)?;
+    let message = report(|| testing::assert_overlap(&on_one, "delay", "increment"));
+    assert!(message.contains("on one stream"), "{message}");
+
+    let [short, needed] = [testing::device(), testing::device()];
+    for (device, first) in [(&short, 100), (&needed, LONG)] {
+        let (a, b) = (device.stream(), device.stream());
+        let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+        a.in_scope(|| delay(&mut x, first))?;
+        b.in_scope(|| increment(&mut x))?;
+    }
+    let message = report(|| testing::assert_overlap(&needed, "delay", "increment"));
+    assert!(message.contains("what another writes") && !message.contains("less than"), "{message}");
+    let message = report(|| testing::assert_overlap(&short, "delay", "increment"));
+    assert!(message.contains("less than 3 us") && !message.contains("writes"), "{message}");
+    Ok(())
+}
+
+/// A stream writes buffers that another reads.
+fn share(device: &Device) -> Result<()> {
+    let (a, b) = (device.stream(), device.stream());
+    let mut x = a.in_scope(|| device.zeros::<u32>(64))?;
+    let mut y = b.in_scope(|| device.alloc::<u32>(64))?;
+    for _ in 0..4 {
+        a.in_scope(|| increment(&mut x))?;
+        b.in_scope(|| copy_u32(&x, &mut y))?;
+        b.in_scope(|| copy_u32(&x, &mut y))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lost_wait_changes_nothing_of_how_many_are_needed() -> Result<()> {
+    let counted = |lost: Option<u64>| {
+        let options = SimOptions::new().schedule(Schedule::Stepped);
+        let builder =
+            Device::builder().simulated_with(options).single_stream(false).log_calls(true);
+        let device = lost.into_iter().fold(builder, DeviceBuilder::lose_wait).open()?;
+        share(&device)?;
+        let counted = testing::wait_count(&device.call_log().expect("logged"));
+        sim(&device).run_all();
+        Ok(counted)
+    };
+    let whole = counted(None)?;
+    assert!(whole.issued >= 7 && whole.needed == whole.issued, "{whole}");
+    for lost in 0..whole.issued {
+        assert_eq!(counted(Some(lost))?, whole, "wait {lost}");
+    }
+    Ok(())
+}
+
+#[test]
+fn inside_of_explore_as_many_waits_are_issued_as_are_needed() {
+    let explore = Explore::new().seeds(0..30).settings(|builder| builder.log_calls(true));
+    explore.run(async |device: Device| -> Result<()> {
+        busy_program(device.clone()).await?;
+        share(&device)?;
+        device.synchronize().await?;
+        let waits = testing::wait_count(&device.call_log().expect("logged"));
+        assert_eq!(waits.issued, waits.needed);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_device_to_test_on_tells_its_races_calls_and_log() {
+    let device = testing::device();
+    assert!(device.races().is_some() && device.driver_calls().is_some());
+    assert!(device.call_log().is_some_and(|log| !log.is_empty()));
 }
 
 #[test]
