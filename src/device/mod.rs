@@ -14,6 +14,7 @@ mod stream;
 mod stream_pool;
 mod synchronize;
 mod task_streams;
+mod unwind;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -46,6 +47,8 @@ use crate::reactor::{ErrorHook, Lane, LaneId, Reactor, ReactorOptions, Ticket};
 /// Buffers and streams keep it open. When the last of them is gone, it is closed in the
 /// background once its work is done; dropping never blocks. The process may end at any time: its
 /// exit waits for a driver call that is being made there, for a second at most.
+///
+/// A service that catches panics can go on with it: a panic leaves nothing half done.
 #[derive(Clone)]
 pub struct Device {
     core: Arc<DeviceCore>,

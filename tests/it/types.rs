@@ -1,6 +1,7 @@
 //! Which public types cross threads, move, and borrow nothing. That it compiles is the test.
 
 use std::fmt::Debug;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use headwater::sim::{
     CostModel, DriverCall, Fault, Injected, SimMachine, SimOp, SimOptions, SimSpan, Simulator,
@@ -47,6 +48,30 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<Gate>();
     owned::<Failure>();
     owned::<Cause>();
+}
+
+#[test]
+fn what_users_hold_may_cross_a_caught_panic() {
+    fn caught<T: UnwindSafe + RefUnwindSafe>() {}
+    caught::<Device>();
+    caught::<Stream>();
+    caught::<Event>();
+    caught::<Completion>();
+    caught::<Ready>();
+    caught::<Synchronize>();
+    caught::<DeviceBuffer<f32>>();
+    caught::<HostBuffer<f32>>();
+    caught::<DevicePart<f32>>();
+    caught::<HostPart<f32>>();
+    caught::<SharedBuffer<f32>>();
+    caught::<DeviceSlice<'_, f32>>();
+    caught::<HostSlice<'_, f32>>();
+    caught::<Upload<f32>>();
+    caught::<ToVec<f32>>();
+    caught::<Error>();
+    caught::<Simulator>();
+    caught::<SimMachine>();
+    caught::<Gate>();
 }
 
 #[test]
