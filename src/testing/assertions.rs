@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::sim::{SimOptions, SimSpan, Simulator};
 
 /// A simulated device that runs everything as soon as it can, checks for races, counts calls and logs
-/// them: for [`assert_no_races`], [`waits`] and [`wait_count`](super::wait_count).
+/// them: for [`assert_no_races`], [`waits`] and [`wait_count`](super::wait_count()).
 ///
 /// It is a [`Device::builder`] with `simulated()`, `race_check(true)`, `count_driver_calls(true)`,
 /// `log_calls(true)` and `single_stream(false)`, whatever the environment says. The log grows with every
