@@ -55,6 +55,9 @@ impl<T: Pod> SharedBuffer<T> {
     /// The memory as a buffer that can be written, if this is the last handle to it. What is enqueued
     /// on it later and writes is ordered after everything that read it.
     ///
+    /// Who read what is not known, only on which streams: the first write of any bytes waits for all that
+    /// is on those streams now and not known to be finished, whatever it does.
+    ///
     /// # Errors
     ///
     /// The handle, if there are others.

@@ -65,8 +65,8 @@ impl fmt::Display for WaitCount {
 /// may be issued than needed: another thread, the library's own that looks for ends as well, sees an end, and
 /// the log has it, just before a wait for the same is made by who does not know it yet. Everywhere, more are
 /// issued where a wait is refused, with the operation that it was for; and where a
-/// [`SharedBuffer`](crate::SharedBuffer) is freed, whose readers nobody notes: the free waits for all that
-/// its readers' streams have had until then.
+/// [`SharedBuffer`](crate::SharedBuffer) is freed, or written after it was taken back: nobody notes its
+/// readers, so that waits for all that their streams have had until then.
 pub fn wait_count(log: &[LoggedStep]) -> WaitCount {
     let mut replay = Replay::default();
     log.iter().for_each(|logged| replay.step(&logged.step, logged.refused.is_some()));
