@@ -99,6 +99,12 @@ fn nothing_runs_and_nothing_is_asked_when_idle() -> Result<()> {
     let device = own_device_with(|builder| builder.inline_spin(Duration::ZERO));
     assert_eq!(reactor_thread(&device), None, "nobody has waited yet");
     let mut x = device_buffer(&device, &[0u32; 64]);
+    // What has ended by its first poll takes no thread.
+    until("a wait that takes the thread", || {
+        let done = (0..16).map(|_| increment(&mut x)).collect::<Result<Vec<_>>>();
+        wait(done.expect("enqueuing").pop().expect("there are some")).expect("a wait");
+        reactor_thread(&device).is_some()
+    });
     let held = increment(&mut x)?;
     wait(device.current_stream().synchronize())?;
     wait(device.stream().synchronize())?;
