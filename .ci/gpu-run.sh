@@ -64,6 +64,8 @@ step conformance "${TESTS_LIMIT_S:-300}" ./lib/headwater driver::conformance:: \
 # compile a driver of their own.
 step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 \
     --skip layers:: --skip documents:: --skip exit::
+# Told apart from the other tests for what it prints: how much 500 random programs did, and what came of it.
+step programs 120 ./test/it programs::random_programs_compute_what_they_say_on_any_device --nocapture
 step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 step example-engines 120 ./example/engines
 for example in async_launch stale overlap two_buffers columns fan_in; do

@@ -247,7 +247,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// `cuMemcpy2DAsync`; of one row, the copy in one piece. Nothing between the rows is touched.
     ///
     /// `INVALID_VALUE` where there are several rows and a pitch is less than a row or 2 GiB or more,
-    /// and where neither side is the device's.
+    /// and where neither side is the device's. A pitch of 0 is left open: CUDA takes it for that of rows
+    /// without anything between them.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`], for the bytes of the rows, which lie in one block on each side. Host
