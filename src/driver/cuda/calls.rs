@@ -22,6 +22,8 @@ use crate::driver::{
     StreamHandle,
 };
 
+/// Bytes: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU.
+const MAX_PITCH: usize = (1 << 31) - 1;
 /// CUDA would copy from host to host as well.
 const BETWEEN_HOSTS: DriverError = DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE);
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
@@ -263,6 +265,10 @@ impl Driver for Cuda {
         }
         if let (Host(_), Host(_)) = (dst.memory, src.memory) {
             return Err(BETWEEN_HOSTS);
+        }
+        // Told here: the driver makes the copy with a pitch of `usize::MAX` (seen on an H200).
+        if dst.pitch.max(src.pitch) > MAX_PITCH {
+            return Err(DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE));
         }
         let _current = self.enter_on(DriverCall::CopyRows, on)?;
         let (dst_type, dst_host, dst_device) = side(dst.memory);
