@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use headwater::sim::{Schedule, SimOptions};
 use headwater::testing::{LoggedStep, Step};
-use headwater::{Device, DeviceBuffer, Error, Result};
+use headwater::{Device, DeviceBuffer, DevicePart, Error, Result};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +15,7 @@ use super::{best_of_rounds, gpu};
 use crate::common::{
     any_device, device_buffer, elements, run_to_end, sim, simulated, step_through, stepped, wait,
 };
-use crate::kernels::{copy_u32, increment};
+use crate::kernels::{copy_u32, delay, increment};
 use crate::programs::log_of_random_programs;
 
 /// Every event that is waited for or asked about was recorded before.
@@ -223,4 +223,33 @@ fn two_readers_of_one_buffer_take_as_long_as_one() -> Result<()> {
 #[ignore = "needs a GPU"]
 fn two_readers_of_one_buffer_take_as_long_as_one_on_a_gpu() -> Result<()> {
     two_readers_of_one_buffer(&gpu())
+}
+
+fn two_writers_of_the_halves_of_one_buffer(device: &Device) -> Result<()> {
+    let took = best_of_rounds(|| {
+        let x = device_buffer(device, &[0u32; 64]);
+        let halves = x.into_parts(2).map_err(|refused| refused.error)?;
+        let halves: [DevicePart<u32>; 2] = halves.try_into().expect("two of them");
+        let writer = |mut half: DevicePart<u32>| {
+            async move { delay(&mut half, TENTH_OF_A_SECOND).map(drop) }.boxed()
+        };
+        two_tasks_take(device, halves.map(writer))
+    })?;
+    assert!(took >= Duration::from_nanos(TENTH_OF_A_SECOND) && took < BESIDE, "{took:?}");
+    step_through(device);
+    Ok(())
+}
+
+#[test]
+fn two_writers_of_the_halves_of_one_buffer_take_as_long_as_one() -> Result<()> {
+    let device = stepped();
+    two_writers_of_the_halves_of_one_buffer(&device)?;
+    assert_eq!(sim(&device).violations(), []);
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn two_writers_of_the_halves_of_one_buffer_take_as_long_as_one_on_a_gpu() -> Result<()> {
+    two_writers_of_the_halves_of_one_buffer(&gpu())
 }
