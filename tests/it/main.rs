@@ -1,6 +1,7 @@
 //! One integration binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error fails")]
 
+mod assertions;
 mod block_on;
 mod common;
 mod cost;
