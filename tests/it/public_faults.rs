@@ -181,7 +181,9 @@ fn drop_with_half_a_second_in_flight(device: &Device) -> Result<()> {
     println!("(drop, widest gap of the ticker): {rounds:?}");
     let took = rounds.iter().map(|round| round.0).min().expect("there are rounds");
     let gap = rounds.iter().map(|round| round.1).min().expect("there are rounds");
-    assert!(took < Duration::from_micros(100), "{rounds:?}");
+    // Unoptimised, it is that much longer on the way even where it waits for nothing.
+    let most = if cfg!(debug_assertions) { 1_000 } else { 100 };
+    assert!(took < Duration::from_micros(most), "{rounds:?}");
     assert!(gap < Duration::from_millis(1), "{rounds:?}");
     Ok(())
 }
