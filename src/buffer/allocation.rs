@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::frozen::Frozen;
-use super::hazard::{Access, Mode};
+use super::hazard::{Access, Mode, Notes};
 use super::region::Region;
 use super::store::Backing;
 use super::tracked::{Memory, Tracked};
@@ -72,7 +72,8 @@ impl Allocation {
         let readers = self.tracked.thaw();
         let mut record = self.tracked.lock();
         for reader in self.last_of(readers) {
-            record.note(&access, reader, |other| self.core.is_known_finished(other));
+            let is_finished = |other| self.core.is_known_finished(other);
+            record.note(&access, reader, is_finished, &mut Notes::default());
         }
     }
 
@@ -109,7 +110,7 @@ impl Allocation {
         let lane = self.core.for_frees(lane);
         let (mut enqueue, waits) = loop {
             let enqueue = lane.enqueue_uncounted(FREE)?;
-            match enqueue.waits(&users, lanes) {
+            match enqueue.waits(users.iter(self.core.number()), lanes) {
                 Ok(waits) => break (enqueue, waits),
                 Err(unrecorded) => {
                     // Not under this lane's lock: one lane's is held at a time.

@@ -72,6 +72,7 @@ impl Frozen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Notes;
 
     #[test]
     fn every_lane_that_read_is_remembered() {
@@ -93,7 +94,7 @@ mod tests {
         };
         assert!(!settle(&record, 2), "nothing is written");
         let write = Access { region: Region::of_bytes(0..8), mode: Mode::Overwrite };
-        record.note(&write, second, |_| false);
+        record.note(&write, second, |_| false, &mut Notes::default());
         assert!(!settle(&record, 1) && settle(&record, 2));
     }
 }

@@ -60,8 +60,12 @@ impl Stamp {
         (self.0.get() ^ other.0.get()) >> Self::SEQ_BITS == 0
     }
 
+    fn lane(self) -> u16 {
+        (self.0.get() >> Self::SEQ_BITS) as u16
+    }
+
     fn ticket(self, device: u32) -> Ticket {
-        let lane = LaneId::new(device, (self.0.get() >> Self::SEQ_BITS) as u16);
+        let lane = LaneId::new(device, self.lane());
         Ticket { lane, seq: self.0.get() & ((1 << Self::SEQ_BITS) - 1) }
     }
 }
@@ -86,9 +90,23 @@ impl History {
     }
 
     /// Notes a write; what was here before.
+    #[inline]
     fn write(&mut self, by: Stamp) -> History {
         let written = History { writer: Some(by), readers: Readers::new(), defined: true };
         std::mem::replace(self, written)
+    }
+
+    /// Calls `each` with the operations that an access must come after.
+    #[inline]
+    fn conflicts(&self, mode: Mode, mut each: impl FnMut(Stamp)) {
+        // A reader since the last write already comes after that write, but only on its own
+        // lane is the writer implied: naming it costs nothing where it is known finished.
+        if let Some(writer) = self.writer {
+            each(writer);
+        }
+        if mode.writes() {
+            self.readers.iter().copied().for_each(each);
+        }
     }
 
     fn unwrite(&mut self, by: Stamp, before: &History) {
@@ -102,6 +120,7 @@ impl History {
     }
 
     /// Notes a read; the latest reader of that lane before.
+    #[inline]
     fn read(&mut self, by: Stamp) -> Option<Stamp> {
         match self.readers.iter_mut().rev().find(|reader| reader.is_of_lane_of(by)) {
             Some(reader) => Some(std::mem::replace(reader, by)),
@@ -121,28 +140,42 @@ impl History {
         }
     }
 
+    /// Whether another lane than that of `by` has used it, in what is not known to be finished and is not
+    /// the allocation.
+    #[inline(never)]
+    fn is_used_beside(
+        &self,
+        by: Stamp,
+        allocated: Option<Stamp>,
+        is_finished: impl Fn(Stamp) -> bool,
+    ) -> bool {
+        let is_stranger =
+            |user: Stamp| !user.is_of_lane_of(by) && Some(user) != allocated && !is_finished(user);
+        self.users().any(is_stranger)
+    }
+
     fn sweep(&mut self, is_finished: impl Fn(Stamp) -> bool) {
         self.writer = self.writer.filter(|writer| !is_finished(*writer));
         self.readers.retain(|reader| !is_finished(*reader));
     }
 }
 
-/// Whose tickets a record can hold.
+/// Whose tickets a record can hold: nobody's, those of one lane, or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lanes {
-    None,
-    One(LaneId),
-    /// Any.
-    Several,
-}
+struct Lanes(u32);
 
 impl Lanes {
-    fn with(self, lane: LaneId) -> Self {
-        match self {
-            Lanes::None => Lanes::One(lane),
-            Lanes::One(only) if only == lane => self,
-            _ => Lanes::Several,
-        }
+    const NONE: Lanes = Lanes(u32::MAX);
+    const SEVERAL: Lanes = Lanes(u32::MAX - 1);
+
+    /// The lane's number within its device.
+    fn one(lane: u16) -> Self {
+        Lanes(lane.into())
+    }
+
+    fn with(self, lane: u16) -> Self {
+        let one = Lanes::one(lane);
+        if self == one || self == Lanes::NONE { one } else { Lanes::SEVERAL }
     }
 }
 
@@ -158,38 +191,92 @@ pub(crate) struct Hazards {
     /// accesses.
     changes: u64,
     /// The operation that made the memory, unless it is known to be finished.
-    allocated: Option<Ticket>,
+    allocated: Option<Stamp>,
     /// An access was noted while one of another lane to the same bytes was not known to be
     /// finished. Memory that is handed from one lane to another after its work there was seen to
     /// end is not shared.
     shared: bool,
     /// With more pieces than these it is time to sweep: twice as many as were left the last time,
     /// and some.
-    sweep_above: usize,
+    sweep_above: u32,
 }
 
 /// So few pieces are not swept.
-const FEW_PIECES: usize = 16;
+const FEW_PIECES: u32 = 16;
 
-/// One access as noted, with what the record said before: to put back if the operation is refused.
+/// What one operation noted, with what records said before: to put back if it is refused. A stack,
+/// since the last note is taken back first, of parts that are not moved about.
 ///
-/// The operation is not known to be finished before its note is dropped, put back or undefined.
-#[derive(Debug)]
-pub(crate) struct Note {
-    by: Ticket,
-    lanes: Lanes,
-    shared: bool,
-    /// The record's count of changes with this one.
-    number: u64,
-    replaced: SmallVec<[(Region, Before); 1]>,
+/// The operation is not known to be finished before its notes are dropped, taken back or undefined.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    notes: SmallVec<[Note; 8]>,
+    /// Of each [`Replaced::Pieces`] in turn, the pieces and what was replaced in each.
+    pieces: SmallVec<[(Region, Before); 2]>,
+    /// Of each [`Before::Written`] in turn, what was there.
+    histories: SmallVec<[History; 2]>,
 }
 
-/// What a note replaced in bytes with the same history.
-#[derive(Debug)]
+/// One access as noted.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    by: Stamp,
+    /// The record's count of changes with this one.
+    number: u64,
+    replaced: Replaced,
+    /// What the record said before.
+    lanes: Lanes,
+    shared: bool,
+}
+
+/// What a note replaced.
+#[derive(Clone, Copy, Debug)]
+enum Replaced {
+    /// In all bytes of the allocation, which had one history.
+    All(Before),
+    /// In so many pieces with the same history each.
+    Pieces(usize),
+}
+
+/// What a note replaced in a history.
+#[derive(Clone, Copy, Debug)]
 enum Before {
-    /// Of a write: the history.
-    Written(History),
+    /// Of a write: all of it.
+    Written,
     /// Of a read: the latest reader of its lane.
+    Read(Option<Stamp>),
+}
+
+impl Notes {
+    /// Notes an access by `by` in a history.
+    #[inline]
+    fn replace(&mut self, history: &mut History, mode: Mode, by: Stamp) -> Before {
+        if mode.writes() {
+            self.histories.push(history.write(by));
+            Before::Written
+        } else {
+            Before::Read(history.read(by))
+        }
+    }
+
+    /// Takes the last note out: with what was in which bytes before, of an allocation of `all`.
+    fn pop(&mut self, all: Region) -> Option<(Note, Vec<(Region, Was)>)> {
+        let note = self.notes.pop()?;
+        let pieces = match note.replaced {
+            Replaced::All(before) => vec![(all, before)],
+            Replaced::Pieces(count) => self.pieces.drain(self.pieces.len() - count..).collect(),
+        };
+        let was = |(bytes, before)| match before {
+            Before::Written => Some((bytes, Was::Written(self.histories.pop()?))),
+            Before::Read(reader) => Some((bytes, Was::Read(reader))),
+        };
+        Some((note, pieces.into_iter().rev().filter_map(was).collect()))
+    }
+}
+
+/// A [`Before`] with what it is about.
+enum Was {
+    Written(History),
     Read(Option<Stamp>),
 }
 
@@ -201,9 +288,9 @@ impl Hazards {
         Hazards {
             histories: RegionMap::new(bytes, history),
             device: allocated.map_or(0, |ticket| ticket.lane.device()),
-            lanes: allocated.map_or(Lanes::None, |ticket| Lanes::One(ticket.lane)),
+            lanes: writer.map_or(Lanes::NONE, |writer| Lanes::one(writer.lane())),
             changes: 0,
-            allocated,
+            allocated: writer,
             shared: false,
             sweep_above: FEW_PIECES,
         }
@@ -211,7 +298,7 @@ impl Hazards {
 
     /// Whether no access conflicts with one on `lane`, because all are on that lane too.
     pub(crate) fn is_private_to(&self, lane: LaneId) -> bool {
-        matches!(self.lanes, Lanes::None) || self.lanes == Lanes::One(lane)
+        self.lanes == Lanes::NONE || self.lanes == Lanes::one(lane.index() as u16)
     }
 
     /// Whether several lanes are known to use some of the bytes at a time.
@@ -255,64 +342,124 @@ impl Hazards {
     /// more than once.
     pub(crate) fn conflicts(&self, access: &Access, mut each: impl FnMut(Ticket)) {
         self.histories.visit(&access.region, |_, history| {
-            // A reader since the last write already comes after that write, but only on its own
-            // lane is the writer implied: naming it costs nothing where it is known finished.
-            history.writer.iter().for_each(|writer| each(writer.ticket(self.device)));
-            if access.mode.writes() {
-                history.readers.iter().for_each(|reader| each(reader.ticket(self.device)));
-            }
+            history.conflicts(access.mode, |user| each(user.ticket(self.device)));
         });
     }
 
-    /// Notes an access by `ticket`; `is_finished` says what is known of others, and what it says of
-    /// one that is finished it says for ever.
+    /// Looks at what an access finds, without noting it: calls `after` with the operations of other
+    /// lanes than `lane` that it must come after. `Err`: the first bytes that it would read and nothing
+    /// has written.
+    pub(crate) fn check(
+        &self,
+        access: &Access,
+        lane: LaneId,
+        mut after: impl FnMut(Ticket),
+    ) -> Result<(), Range<usize>> {
+        if access.mode != Mode::Overwrite
+            && let Some(undefined) = self.undefined_in(&access.region)
+        {
+            return Err(undefined);
+        }
+        if !self.is_private_to(lane) {
+            self.conflicts(access, |user| {
+                if user.lane != lane {
+                    after(user);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Notes an access by `ticket`, [checked](Hazards::check) first. `is_finished` says what is known of
+    /// other tickets, and what it says of one that is finished it says for ever.
+    #[inline]
+    pub(crate) fn access(
+        &mut self,
+        access: &Access,
+        ticket: Ticket,
+        is_finished: impl Fn(Ticket) -> bool,
+        mut after: impl FnMut(Ticket),
+        notes: &mut Notes,
+    ) -> Result<(), Range<usize>> {
+        let (mode, by, device) = (access.mode, Stamp::of(ticket), self.device);
+        let private = self.is_private_to(ticket.lane);
+        // Most accesses are to all bytes of an allocation that were touched alike before.
+        match self.histories.all_mut(&access.region) {
+            Some(history) if history.defined || mode == Mode::Overwrite => {
+                let shared = self.shared;
+                if !private {
+                    history.conflicts(mode, |user| {
+                        if !user.is_of_lane_of(by) {
+                            after(user.ticket(device));
+                        }
+                    });
+                    if !shared {
+                        let is_finished = |user: Stamp| is_finished(user.ticket(device));
+                        self.shared = history.is_used_beside(by, self.allocated, is_finished);
+                    }
+                }
+                let before = notes.replace(history, mode, by);
+                self.noted(ticket, mode.writes(), shared, Replaced::All(before), notes);
+            }
+            _ => {
+                self.check(access, ticket.lane, after)?;
+                self.note(access, ticket, is_finished, notes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an access by `ticket`, as [`Hazards::access`] does, unchecked.
+    #[inline(never)]
     pub(crate) fn note(
         &mut self,
         access: &Access,
         ticket: Ticket,
         is_finished: impl Fn(Ticket) -> bool,
-    ) -> Note {
-        let Access { region, mode } = access;
-        if self.histories.pieces() > self.sweep_above || self.histories.misfits(region) {
+        notes: &mut Notes,
+    ) {
+        let Access { region, mode } = *access;
+        if self.histories.pieces() > self.sweep_above as usize || self.histories.misfits(&region) {
             self.sweep(&is_finished);
         }
-        let (lanes, shared, by) = (self.lanes, self.shared, Stamp::of(ticket));
-        self.device = ticket.lane.device();
-        let mut can_be_shared = !shared && !self.is_private_to(ticket.lane);
-        let (allocated, lane, device) = (self.allocated.map(Stamp::of), ticket.lane, self.device);
-        let is_stranger = |user: Stamp| {
-            !user.is_of_lane_of(by) && Some(user) != allocated && !is_finished(user.ticket(device))
-        };
-        let mut note = |history: &mut History| {
-            if can_be_shared && history.users().any(is_stranger) {
-                self.shared = true;
-                can_be_shared = false;
-            }
-            match mode.writes() {
-                true => Before::Written(history.write(by)),
-                false => Before::Read(history.read(by)),
-            }
-        };
-        let replaced = match self.histories.all_mut(region) {
-            Some(history) => SmallVec::from_buf([(*region, note(history))]),
-            None => {
-                let mut replaced = SmallVec::new();
-                self.histories.edit(region, |bytes, history| replaced.push((bytes, note(history))));
-                replaced
-            }
-        };
-        let replaces_all = mode.writes() && self.histories.is_all(region);
-        self.lanes = if replaces_all { Lanes::One(lane) } else { lanes.with(lane) };
-        self.changes += 1;
-        Note { by: ticket, lanes, shared, number: self.changes, replaced }
+        let (shared, allocated) = (self.shared, self.allocated);
+        let (by, device) = (Stamp::of(ticket), ticket.lane.device());
+        let can_be_shared = !shared && !self.is_private_to(ticket.lane);
+        let is_finished = |user: Stamp| is_finished(user.ticket(device));
+        let mut pieces = 0;
+        self.histories.edit(&region, |bytes, history| {
+            self.shared |= can_be_shared && history.is_used_beside(by, allocated, is_finished);
+            let before = notes.replace(history, mode, by);
+            notes.pieces.push((bytes, before));
+            pieces += 1;
+        });
+        let replaces_all = mode.writes() && self.histories.is_all(&region);
+        self.noted(ticket, replaces_all, shared, Replaced::Pieces(pieces), notes);
     }
 
-    /// The operation of a note was refused after part of it was enqueued: what it wrote is unknown,
-    /// and it still has to be waited for.
-    pub(crate) fn undefine(&mut self, note: Note) {
-        let by = Stamp::of(note.by);
-        for (bytes, before) in note.replaced {
-            if let Before::Written(_) = before {
+    /// An access is noted in the histories; `shared` is what the record said before.
+    #[inline]
+    fn noted(
+        &mut self,
+        ticket: Ticket,
+        replaces_all: bool,
+        shared: bool,
+        replaced: Replaced,
+        notes: &mut Notes,
+    ) {
+        let (by, lanes) = (Stamp::of(ticket), self.lanes);
+        self.lanes = if replaces_all { Lanes::one(by.lane()) } else { lanes.with(by.lane()) };
+        self.device = ticket.lane.device();
+        self.changes += 1;
+        notes.notes.push(Note { by, number: self.changes, replaced, lanes, shared });
+    }
+
+    /// The operation of the last of `notes` was refused after part of it was enqueued: what it wrote
+    /// is unknown, and it still has to be waited for.
+    pub(crate) fn undefine(&mut self, notes: &mut Notes) {
+        let Some((Note { by, .. }, replaced)) = notes.pop(self.histories.all()) else { return };
+        for (bytes, was) in replaced {
+            if let Was::Written(_) = was {
                 self.histories.edit(&bytes, |_, history| {
                     history.defined &= history.writer != Some(by);
                 });
@@ -320,25 +467,23 @@ impl Hazards {
         }
     }
 
-    /// The operation of a note was refused: the record is as if there had been none. Where another
-    /// access was noted since, that stays, and keeps what it has to come after.
-    ///
-    /// Of several notes by one operation the last is undone first.
-    pub(crate) fn undo(&mut self, note: Note) {
-        let Note { by, lanes, shared, number, replaced } = note;
-        let by = Stamp::of(by);
+    /// The operation of the last of `notes` was refused: the record is as if there had been none. Where
+    /// another access was noted since, that stays, and keeps what it has to come after.
+    pub(crate) fn undo(&mut self, notes: &mut Notes) {
+        let Some((note, replaced)) = notes.pop(self.histories.all()) else { return };
+        let Note { by, number, lanes, shared, .. } = note;
         if self.changes == number {
             (self.lanes, self.shared) = (lanes, shared);
             self.changes -= 1;
         } else {
             // Those who came between do not know of what is put back here.
-            self.lanes = Lanes::Several;
+            self.lanes = Lanes::SEVERAL;
             self.changes += 1;
         }
-        for (bytes, before) in replaced {
-            self.histories.edit(&bytes, |_, history| match &before {
-                Before::Written(before) => history.unwrite(by, before),
-                Before::Read(reader) => history.unread(by, *reader),
+        for (bytes, was) in replaced {
+            self.histories.edit(&bytes, |_, history| match &was {
+                Was::Written(before) => history.unwrite(by, before),
+                Was::Read(before) => history.unread(by, *before),
             });
         }
     }
@@ -349,7 +494,7 @@ impl Hazards {
         self.histories.edit(region, |_, history| *history = written.clone());
         self.changes += 1;
         if self.histories.is_all(region) {
-            self.lanes = Lanes::None;
+            self.lanes = Lanes::NONE;
             self.shared = false;
         }
     }
@@ -364,14 +509,16 @@ impl Hazards {
 
     /// Forgets what is known to be finished.
     fn sweep(&mut self, is_finished: impl Fn(Ticket) -> bool) {
-        self.allocated = self.allocated.filter(|ticket| !is_finished(*ticket));
-        self.lanes = Lanes::None;
         let device = self.device;
+        self.allocated = self.allocated.filter(|user| !is_finished(user.ticket(device)));
+        self.lanes = Lanes::NONE;
         self.histories.compact(|history| {
             history.sweep(|user| is_finished(user.ticket(device)));
-            history.users().for_each(|user| self.lanes = self.lanes.with(user.ticket(device).lane));
+            history.users().for_each(|user| self.lanes = self.lanes.with(user.lane()));
         });
-        self.sweep_above = 2 * self.histories.pieces() + FEW_PIECES;
+        self.sweep_above = u32::try_from(2 * self.histories.pieces())
+            .unwrap_or(u32::MAX)
+            .saturating_add(FEW_PIECES);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Device and pinned memory, and who touches it when.
 
 mod allocation;
+mod cut;
 mod device_buffer;
 mod each;
 mod frozen;
@@ -31,8 +32,9 @@ pub(crate) use each::{
     for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
     for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
 };
+pub(crate) use frozen::Frozen;
 pub use guards::{HostMut, HostRef, Read, ReadTile, Write, WriteTile};
-pub(crate) use hazard::{Access, Hazards, Mode, Note};
+pub(crate) use hazard::{Access, Hazards, Mode, Notes};
 pub use host_buffer::HostBuffer;
 pub use into_view::{IntoDeviceSlice, IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut};
 pub use part::{DevicePart, HostPart, NotDivided, NotRejoined};

@@ -61,13 +61,6 @@ impl<V: Clone> Partition<V> {
         }
     }
 
-    pub(super) fn only_mut(&mut self) -> Option<&mut V> {
-        match &mut self.pieces {
-            Pieces::One(only) => Some(only),
-            Pieces::Many(_) => None,
-        }
-    }
-
     /// The value of the piece that has the numbers of `range` and no other, if there is one.
     pub(super) fn exact_mut(&mut self, range: &Range<usize>) -> Option<&mut V> {
         let value = match &mut self.pieces {

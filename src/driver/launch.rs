@@ -47,7 +47,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) shared_bytes: u32,
     /// Addresses of the parameter values, in the kernel's order; read during the call only.
     pub(crate) params: &'a [*const c_void],
-    /// Device memory the kernel touches.
+    /// Device memory the kernel touches; may be left out where nobody [sees](super::Driver::sees_accesses) it.
     pub(crate) accesses: &'a [MemAccess],
     /// What the simulator's cost model goes by.
     pub(crate) cost: KernelCost,

@@ -152,6 +152,12 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Nothing, but for who watches, and for a simulated device: see [`Fact`].
     fn tell(&self, _fact: Fact) {}
 
+    /// Whether anyone looks at what memory a [`Launch`] says that it touches. The device itself is given
+    /// addresses among the parameters.
+    fn sees_accesses(&self) -> bool {
+        true
+    }
+
     /// `cuStreamCreateWithPriority`, non-blocking flag. May wait for running kernels now and then.
     fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle>;
     /// A stream that is there without being made. No call is made for it; asked for again, the same

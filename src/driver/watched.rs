@@ -148,6 +148,10 @@ impl Driver for Watched {
         self.inner.info()
     }
 
+    fn sees_accesses(&self) -> bool {
+        self.witness.is_some() || self.inner.sees_accesses()
+    }
+
     fn tell(&self, fact: Fact) {
         self.saw(&Ok(()), |_| match fact.clone() {
             Fact::Stream { stream, number, name } => Step::Named { stream, number, name },

@@ -179,7 +179,10 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         let (row, rows, pitch) = (region.row(), region.rows(), region.pitch());
         MemAccess { ptr: argument.ptr, row, rows, pitch, writes: mode.writes() }
     };
-    let accesses: SmallVec<[MemAccess; 8]> = touched().map(access).collect();
+    let mut accesses = SmallVec::<[MemAccess; 8]>::new();
+    if core.driver().sees_accesses() {
+        accesses.extend(touched().map(access));
+    }
     let launch = Launch {
         function,
         name: kernel.name(),

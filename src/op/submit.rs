@@ -5,15 +5,16 @@
 //! held to the end; the buffers' locks are taken in the order of their numbers and released before
 //! any driver call; an access is noted before the call and taken back if the call is refused.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Access, Hazards, Memory, Mode, Note, Tracked};
+use crate::buffer::{Access, Frozen, Hazards, Memory, Notes, Tracked};
 use crate::device::DeviceCore;
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::error::{Error, Result};
-use crate::reactor::{Clock, Completion, Enqueue, Held, LaneId, OpKey, Recording, Ticket, Waits};
+use crate::reactor::{Completion, Held, LaneId, Latest, OpKey, Recording, Ticket};
 use crate::sync::MutexGuard;
 
 /// Memory that an operation touches, and how.
@@ -83,14 +84,14 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
-        let mut records = Records::lock(core, operands);
-        records.check_defined(op)?;
-        let waits = match records.waits(core, &enqueue) {
+        let mut accesses = Accesses::default();
+        accesses.note(core, op, operands, enqueue.ticket())?;
+        let waits = match enqueue.waits(accesses.after.iter(), |id: LaneId| core.lane(id)) {
             Ok(waits) => waits,
             Err(unrecorded) => {
                 // Another lane's event has to be recorded, which takes that lane's lock: never
                 // while ours is held. Then look again.
-                drop(records);
+                accesses.take_back();
                 drop(enqueue);
                 if let Some(other) = core.lane(unrecorded.lane) {
                     other.record_through(unrecorded.seq)?;
@@ -98,9 +99,8 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
                 continue;
             }
         };
-        let mut notes = SmallVec::<[(&Tracked, Note); 8]>::new();
-        let recording = records.note(core, enqueue.take_ticket(), &mut notes);
-        drop(records);
+        enqueue.take_ticket();
+        accesses.publish();
         let enqueued = enqueue
             .wait(&waits)
             .map_err(Refusal::Whole)
@@ -108,12 +108,12 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
         let refusal = match enqueued {
             Ok(()) => {
                 note_reader(operands, enqueue.lane());
-                let seq = enqueue.finish(recording, Held::Yes);
+                let seq = enqueue.finish(accesses.recording, Held::Yes);
                 return Ok(Completion::of_submission(lane, seq));
             }
             Err(refusal) => refusal,
         };
-        let (take_back, cause): (fn(&mut Hazards, Note), _) = match refusal {
+        let (take_back, cause): (fn(&mut Hazards, &mut Notes), _) = match refusal {
             Refusal::Whole(error) => {
                 enqueue.withdraw();
                 (Hazards::undo, error)
@@ -124,8 +124,8 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
                 (Hazards::undefine, error)
             }
         };
-        for (tracked, note) in notes.into_iter().rev() {
-            take_back(&mut tracked.lock(), note);
+        while let Some((tracked, _)) = accesses.noted.pop() {
+            take_back(&mut tracked.lock(), &mut accesses.notes);
         }
         return Err(match core.reactor().refused(op.name(), cause) {
             Error::Refused { operation, cause } if matches!(refusal, Refusal::Rest { .. }) => {
@@ -161,113 +161,100 @@ fn note_reader<'a, O: AsRef<Operand<'a>>>(operands: &[O], lane: LaneId) {
     tracked.filter_map(Tracked::frozen).for_each(|frozen| frozen.read_by(lane));
 }
 
-/// The operands' records, all locked.
-struct Records<'a> {
-    operands: SmallVec<[OperandRecord<'a>; 8]>,
+/// The accesses of an operation, noted in records that are locked: nobody has seen the notes.
+#[derive(Default)]
+struct Accesses<'a> {
     /// One for each allocation, in the order of their numbers: every thread locks in that order.
     locked: SmallVec<[MutexGuard<'a, Hazards>; 8]>,
+    notes: Notes,
+    /// What each of the notes is of, and which of `locked` is its record.
+    noted: SmallVec<[(&'a Tracked, usize); 8]>,
+    /// What the operation must come after.
+    after: Latest,
+    recording: Recording,
 }
 
-struct OperandRecord<'a> {
-    operand: &'a Operand<'a>,
-    tracked: &'a Tracked,
-    /// Which of `locked` is its record.
-    record: usize,
-}
-
-impl<'a> Records<'a> {
-    /// Those that an operation has to look at.
-    fn lock<O: AsRef<Operand<'a>>>(core: &DeviceCore, operands: &'a [O]) -> Self {
-        let mut records = SmallVec::<[OperandRecord<'a>; 8]>::new();
+impl<'a> Accesses<'a> {
+    /// Locks the records that there are to look at, and notes an access by `ticket` for each operand.
+    /// On `Err` nothing is noted: something would be read that nothing has written.
+    fn note<O: AsRef<Operand<'a>>>(
+        &mut self,
+        core: &DeviceCore,
+        op: OpKey,
+        operands: &'a [O],
+        ticket: Ticket,
+    ) -> Result<()> {
+        let mut touched = SmallVec::<[(&Tracked, &Operand<'a>); 8]>::new();
         for operand in operands.iter().map(AsRef::as_ref) {
             let Some(tracked) = operand.tracked else { continue };
-            if tracked.frozen().is_some_and(|frozen| frozen.is_settled()) {
-                continue;
+            if !tracked.frozen().is_some_and(Frozen::is_settled) {
+                touched.push((tracked, operand));
             }
-            records.push(OperandRecord { operand, tracked, record: 0 });
         }
-        if !records.is_sorted_by_key(|o| o.tracked.id()) {
-            records.sort_unstable_by_key(|o| o.tracked.id());
+        if !touched.is_sorted_by_key(|(tracked, _)| tracked.id()) {
+            touched.sort_unstable_by_key(|(tracked, _)| tracked.id());
         }
-        let mut locked = SmallVec::new();
         let mut last = None;
-        for OperandRecord { tracked, record, .. } in &mut records {
+        for (tracked, operand) in touched {
             if last != Some(tracked.id()) {
-                let hazards = tracked.lock();
-                if let Some(frozen) = tracked.frozen() {
-                    frozen
-                        .settle(&hazards, tracked.bytes(), |ticket| core.is_known_finished(ticket));
-                }
-                locked.push(hazards);
+                self.lock(core, tracked);
                 last = Some(tracked.id());
             }
-            *record = locked.len() - 1;
-        }
-        Records { operands: records, locked }
-    }
-
-    fn each(&self) -> impl Iterator<Item = (&OperandRecord<'a>, &Hazards)> {
-        self.operands.iter().map(|o| (o, &*self.locked[o.record]))
-    }
-
-    fn check_defined(&self, op: OpKey) -> Result<()> {
-        for (OperandRecord { operand, tracked, .. }, hazards) in self.each() {
-            if operand.access.mode == Mode::Overwrite {
-                continue;
-            }
-            if let Some(range) = hazards.undefined_in(&operand.access.region) {
-                let buffer = tracked.describe();
+            if let Err(range) = self.note_one(core, operand, tracked, ticket) {
                 let (operation, argument) = (op.name(), operand.argument);
+                self.take_back();
+                let buffer = tracked.describe();
                 return Err(Error::Uninitialised { operation, argument, buffer, range });
             }
         }
         Ok(())
     }
 
-    /// The waits that it takes; `Err` names an operation that has no event yet.
-    fn waits(
-        &self,
-        core: &DeviceCore,
-        enqueue: &Enqueue<'_>,
-    ) -> std::result::Result<Waits, Ticket> {
-        let own = enqueue.lane();
-        if self.locked.iter().all(|hazards| hazards.is_private_to(own)) {
-            return Ok(Waits::default());
+    fn lock(&mut self, core: &DeviceCore, tracked: &'a Tracked) {
+        let hazards = tracked.lock();
+        if let Some(frozen) = tracked.frozen() {
+            frozen.settle(&hazards, tracked.bytes(), |ticket| core.is_known_finished(ticket));
         }
-        let mut after = Clock::default();
-        for (OperandRecord { operand, .. }, hazards) in self.each() {
-            hazards.conflicts(&operand.access, |ticket| {
-                if ticket.lane != own {
-                    after.add(ticket);
-                }
-            });
-        }
-        enqueue.waits(&after, |id: LaneId| core.lane(id))
+        self.locked.push(hazards);
     }
 
-    /// Notes every access by `ticket`: from here on others order themselves after it.
-    fn note(
+    /// Notes an access in the record locked last, if it is to be noted there.
+    fn note_one(
         &mut self,
         core: &DeviceCore,
+        operand: &Operand<'a>,
+        tracked: &'a Tracked,
         ticket: Ticket,
-        notes: &mut SmallVec<[(&'a Tracked, Note); 8]>,
-    ) -> Recording {
-        let mut recording = Recording::Lazy;
-        let noted = self.operands.iter().filter(|operand| operand.tracked.frozen().is_none());
-        for OperandRecord { operand, tracked, record } in noted {
-            let hazards = &mut self.locked[*record];
-            notes.push((
-                *tracked,
-                hazards.note(&operand.access, ticket, |other| core.is_known_finished(other)),
-            ));
-            if tracked.memory() == Memory::Pinned {
-                recording = recording.max(Recording::BeforeNext);
-            }
-            if hazards.is_shared() {
-                recording = recording.max(Recording::Now);
-            }
+    ) -> std::result::Result<(), Range<usize>> {
+        let Some(record) = self.locked.len().checked_sub(1) else { return Ok(()) };
+        let (hazards, access) = (&mut self.locked[record], &operand.access);
+        let after = |user| self.after.add(user);
+        if tracked.frozen().is_some() {
+            return hazards.check(access, ticket.lane, after);
         }
-        recording
+        let is_finished = |other| core.is_known_finished(other);
+        hazards.access(access, ticket, is_finished, after, &mut self.notes)?;
+        self.noted.push((tracked, record));
+        if tracked.memory() == Memory::Pinned {
+            self.recording = self.recording.max(Recording::BeforeNext);
+        }
+        if hazards.is_shared() {
+            self.recording = self.recording.max(Recording::Now);
+        }
+        Ok(())
+    }
+
+    /// As if nothing had been noted.
+    fn take_back(&mut self) {
+        while let Some((_, record)) = self.noted.pop() {
+            self.locked[record].undo(&mut self.notes);
+        }
+        self.locked.clear();
+    }
+
+    /// Releases the records: from here on others order themselves after the operation.
+    fn publish(&mut self) {
+        self.locked.clear();
     }
 }
 
@@ -277,6 +264,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::buffer::Mode;
     use crate::device::Device;
     use crate::reactor::block_on_thread;
 

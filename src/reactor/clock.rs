@@ -10,6 +10,29 @@ use super::lane::LaneId;
 /// Lanes that have a place of their own: as many as a device opens by itself, but for one.
 const PLACES: usize = 64;
 
+/// The number of a ticket, exact up to 2^53. As a float: of two the greater is found in one instruction,
+/// and of several pairs in the same, on every processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+struct Seq(f64);
+
+impl Seq {
+    const NONE: Seq = Seq(0.0);
+
+    #[inline]
+    fn of(ticket: Ticket) -> Self {
+        Seq(ticket.seq.cast_signed() as f64)
+    }
+
+    fn get(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    fn raise(&mut self, to: Seq) {
+        self.0 = if self.0 < to.0 { to.0 } else { self.0 };
+    }
+}
+
 /// Of some lanes of one device, the last ticket that comes before.
 ///
 /// A lane's number is its place, up to 64; those beyond are in a list. What is known to be finished
@@ -18,10 +41,10 @@ const PLACES: usize = 64;
 /// they tell of: with few of them, no allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
+    /// By place; `NONE` where it tells nothing.
+    last: SmallVec<[Seq; 16]>,
     /// The place of the first in `last`.
     first: u8,
-    /// By place; 0 where it tells nothing.
-    last: SmallVec<[u64; 16]>,
     /// Ascending by lane.
     beyond: Vec<Ticket>,
 }
@@ -33,31 +56,33 @@ impl Clock {
 
     /// The last ticket of each lane, in the order of lanes; of `device`, whose clock it is.
     pub(crate) fn iter(&self, device: u32) -> impl Iterator<Item = Ticket> {
-        let places = self.last.iter().zip(self.first..).filter(|(seq, _)| **seq > 0);
-        let ticket = move |(seq, place): (&u64, u8)| {
+        let places = self.last.iter().zip(self.first..).filter(|(seq, _)| **seq > Seq::NONE);
+        let ticket = move |(seq, place): (&Seq, u8)| {
             let lane = LaneId::new(device, place.into());
-            Ticket { lane, seq: *seq }
+            Ticket { lane, seq: seq.get() }
         };
         places.map(ticket).chain(self.beyond.iter().copied())
     }
 
     /// Whether `ticket`, of the clock's device, comes before.
+    #[inline]
     pub(crate) fn covers(&self, ticket: Ticket) -> bool {
         let place = ticket.lane.index();
         if place < PLACES {
-            let told = place.checked_sub(self.first.into()).and_then(|at| self.last.get(at));
-            return told.is_some_and(|seq| *seq >= ticket.seq);
+            // One before the first is far behind the last.
+            let told = self.last.get(place.wrapping_sub(self.first.into()));
+            return told.is_some_and(|seq| *seq >= Seq::of(ticket));
         }
         self.find(ticket.lane).is_ok_and(|at| self.beyond[at].seq >= ticket.seq)
     }
 
     /// `ticket` comes before, too.
+    #[inline]
     pub(crate) fn add(&mut self, ticket: Ticket) {
         let place = ticket.lane.index();
         if place < PLACES {
             let [told, ..] = self.places(place, 1) else { return };
-            *told = (*told).max(ticket.seq);
-            return;
+            return told.raise(Seq::of(ticket));
         }
         match self.find(ticket.lane) {
             Ok(at) => self.beyond[at].seq = self.beyond[at].seq.max(ticket.seq),
@@ -69,19 +94,20 @@ impl Clock {
     pub(crate) fn join(&mut self, other: &Clock) {
         if !other.last.is_empty() {
             let own = self.places(other.first.into(), other.last.len());
-            own.iter_mut().zip(&other.last).for_each(|(own, seq)| *own = (*own).max(*seq));
+            own.iter_mut().zip(&other.last).for_each(|(own, seq)| own.raise(*seq));
         }
         other.beyond.iter().for_each(|ticket| self.add(*ticket));
     }
 
     /// Says nothing of `lane` any more.
     pub(crate) fn remove(&mut self, lane: LaneId) {
-        if let Ok(at) = self.find(lane) {
+        let place = lane.index();
+        if place < PLACES {
+            if let Some(told) = self.last.get_mut(place.wrapping_sub(self.first.into())) {
+                *told = Seq::NONE;
+            }
+        } else if let Ok(at) = self.find(lane) {
             self.beyond.remove(at);
-        } else if let Some(at) = lane.index().checked_sub(self.first.into())
-            && let Some(told) = self.last.get_mut(at)
-        {
-            *told = 0;
         }
     }
 
@@ -89,8 +115,8 @@ impl Clock {
     pub(crate) fn retain(&mut self, device: u32, mut keep: impl FnMut(Ticket) -> bool) {
         for (seq, place) in self.last.iter_mut().zip(self.first..) {
             let lane = LaneId::new(device, place.into());
-            if *seq > 0 && !keep(Ticket { lane, seq: *seq }) {
-                *seq = 0;
+            if *seq > Seq::NONE && !keep(Ticket { lane, seq: seq.get() }) {
+                *seq = Seq::NONE;
             }
         }
         self.beyond.retain(|ticket| keep(*ticket));
@@ -99,25 +125,39 @@ impl Clock {
     /// Becomes what `other` is.
     pub(crate) fn set(&mut self, other: &Clock) {
         self.first = other.first;
-        self.last.clear();
-        self.last.extend_from_slice(&other.last);
+        if self.last.len() == other.last.len() {
+            self.last.copy_from_slice(&other.last);
+        } else {
+            self.last.clear();
+            self.last.extend_from_slice(&other.last);
+        }
         self.beyond.clone_from(&other.beyond);
     }
 
     /// What it tells of `count` places from `first` on, at least one, all below `PLACES`.
-    fn places(&mut self, first: usize, count: usize) -> &mut [u64] {
+    #[inline]
+    fn places(&mut self, first: usize, count: usize) -> &mut [Seq] {
+        let at = first.wrapping_sub(self.first.into());
+        if at >= self.last.len() || self.last.len() - at < count {
+            self.widen(first, count);
+        }
+        let at = first - usize::from(self.first);
+        &mut self.last[at..at + count]
+    }
+
+    #[cold]
+    fn widen(&mut self, first: usize, count: usize) {
         if self.last.is_empty() {
             self.first = first as u8;
         }
         if let Some(more) = usize::from(self.first).checked_sub(first + 1) {
-            self.last.insert_many(0, (0..=more).map(|_| 0));
+            self.last.insert_many(0, (0..=more).map(|_| Seq::NONE));
             self.first = first as u8;
         }
-        let at = first - usize::from(self.first);
-        if self.last.len() < at + count {
-            self.last.resize(at + count, 0);
+        let end = first + count - usize::from(self.first);
+        if self.last.len() < end {
+            self.last.resize(end, Seq::NONE);
         }
-        &mut self.last[at..at + count]
     }
 
     fn find(&self, lane: LaneId) -> Result<usize, usize> {

@@ -38,9 +38,9 @@ pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
-pub(crate) use submit::{Enqueue, Held, OpKey, Recording};
+pub(crate) use submit::{Held, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
-pub(crate) use waits::Waits;
+pub(crate) use waits::{Latest, Waits};
 
 /// The name of an operation: the `seq`-th of its lane, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -40,9 +40,10 @@ impl OpKey {
 }
 
 /// When the event after an operation is to be recorded, besides when someone waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Recording {
     /// At the next checkpoint.
+    #[default]
     Lazy,
     /// Before anything else goes on the stream: the operation touches host memory.
     BeforeNext,

@@ -5,11 +5,30 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Ticket;
-use super::clock::Clock;
 use super::event_pool::EventRef;
 use super::lane::{Lane, LaneId};
 use super::submit::Enqueue;
 use crate::driver::DriverResult;
+
+/// Of some lanes, the last operation of each that was added. They are few: one is found by looking at all.
+#[derive(Debug, Default)]
+pub(crate) struct Latest {
+    tickets: SmallVec<[Ticket; 8]>,
+}
+
+impl Latest {
+    #[inline]
+    pub(crate) fn add(&mut self, ticket: Ticket) {
+        match self.tickets.iter_mut().find(|last| last.lane == ticket.lane) {
+            Some(last) => last.seq = last.seq.max(ticket.seq),
+            None => self.tickets.push(ticket),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Ticket> {
+        self.tickets.iter().copied()
+    }
+}
 
 /// The waits that order an operation after others: none is implied by the rest.
 #[derive(Debug, Default)]
@@ -57,11 +76,11 @@ impl Enqueue<'_> {
     /// unless another of these events comes after it.
     pub(crate) fn waits<'a>(
         &self,
-        after: &Clock,
+        after: impl Iterator<Item = Ticket>,
         lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
     ) -> Result<Waits, Ticket> {
         let (own, mut waits) = (self.lane(), Waits::default());
-        for ticket in after.iter(own.device()) {
+        for ticket in after {
             if ticket.lane == own || self.submit.clock.covers(ticket) {
                 continue;
             }

@@ -23,7 +23,7 @@ struct Model {
 
 /// What the model has to put back.
 #[derive(Debug)]
-struct Replaced {
+struct Taken {
     access: Access,
     by: Ticket,
     /// For each byte of the access: where, and what was there.
@@ -81,7 +81,7 @@ impl Model {
         Some(first..first + run.count())
     }
 
-    fn note(&mut self, access: &Access, by: Ticket) -> Replaced {
+    fn note(&mut self, access: &Access, by: Ticket) -> Taken {
         let shared = self.shared;
         let bytes: Vec<_> = self.of(&access.region).map(|(at, byte)| (at, byte.clone())).collect();
         self.shared |= self
@@ -101,11 +101,11 @@ impl Model {
             }
         }
         self.unfinished.insert(by);
-        Replaced { access: *access, by, bytes, shared }
+        Taken { access: *access, by, bytes, shared }
     }
 
-    fn undo(&mut self, replaced: Replaced, is_last: bool) {
-        let Replaced { access, by, bytes, shared } = replaced;
+    fn undo(&mut self, replaced: Taken, is_last: bool) {
+        let Taken { access, by, bytes, shared } = replaced;
         if is_last {
             self.shared = shared;
         }
@@ -124,7 +124,7 @@ impl Model {
         }
     }
 
-    fn undefine(&mut self, replaced: &Replaced) {
+    fn undefine(&mut self, replaced: &Taken) {
         for (at, _) in replaced.bytes.iter().filter(|_| replaced.access.mode.writes()) {
             let byte = &mut self.bytes[*at];
             byte.defined &= byte.writer != Some(replaced.by);
@@ -140,7 +140,7 @@ struct Both {
     hazards: Hazards,
     model: Model,
     seq: u64,
-    pending: Vec<(Vec<(Note, Replaced)>, u64)>,
+    pending: Vec<(Vec<(Notes, Taken)>, u64)>,
     /// Counts as a record does what was noted and not taken back in turn.
     noted: u64,
     pitches: [usize; 3],
@@ -246,8 +246,7 @@ impl Both {
         for _ in 0..1 + self.below(2) {
             let Some(access) = self.any_access() else { continue };
             self.compare(&access, lane);
-            let unfinished = &self.model.unfinished;
-            let note = self.hazards.note(&access, by, |ticket| !unfinished.contains(&ticket));
+            let note = self.note(&access, by);
             notes.push((note, self.model.note(&access, by)));
             self.noted += 1;
         }
@@ -262,6 +261,26 @@ impl Both {
         }
     }
 
+    /// Notes in the record: in one look at it, where nothing is read that nobody wrote.
+    fn note(&mut self, access: &Access, by: Ticket) -> Notes {
+        let unfinished = &self.model.unfinished;
+        let is_finished = |ticket| !unfinished.contains(&ticket);
+        let (mut conflicts, mut after, mut notes) = (Vec::new(), Vec::new(), Notes::default());
+        self.hazards.conflicts(access, |user| conflicts.push(user));
+        conflicts.retain(|user| user.lane != by.lane);
+        let add = |user| after.push(user);
+        match self.hazards.access(access, by, is_finished, add, &mut notes) {
+            Ok(()) => assert_eq!(after, conflicts, "{access:?}"),
+            Err(undefined) => {
+                assert_ne!(access.mode, Mode::Overwrite);
+                assert_eq!(self.model.undefined_in(&access.region), Some(undefined));
+                assert!(notes.notes.is_empty() && notes.pieces.is_empty());
+                self.hazards.note(access, by, is_finished, &mut notes);
+            }
+        }
+        notes
+    }
+
     fn decide(&mut self) {
         let index = self.below(self.pending.len());
         let (notes, number) = self.pending.swap_remove(index);
@@ -269,14 +288,14 @@ impl Both {
             0 | 1 => {
                 let is_last = number == self.noted;
                 for (note, replaced) in notes.into_iter().rev() {
-                    self.hazards.undo(note);
+                    self.hazards.undo(&mut { note });
                     self.model.undo(replaced, is_last);
                     self.noted = if is_last { self.noted - 1 } else { self.noted + 1 };
                 }
             }
             2 => {
                 for (note, replaced) in notes.into_iter().rev() {
-                    self.hazards.undefine(note);
+                    self.hazards.undefine(&mut { note });
                     self.model.undefine(&replaced);
                 }
             }

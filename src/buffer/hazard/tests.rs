@@ -13,8 +13,19 @@ fn overwrite(range: Range<usize>) -> Access {
 }
 
 /// Notes, where nothing else is known to be finished.
-fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Note {
-    hazards.note(access, ticket, |_| false)
+fn note(hazards: &mut Hazards, access: &Access, ticket: Ticket) -> Notes {
+    noted(hazards, access, ticket, |_| false)
+}
+
+fn noted(
+    hazards: &mut Hazards,
+    access: &Access,
+    ticket: Ticket,
+    is_finished: impl Fn(Ticket) -> bool,
+) -> Notes {
+    let mut notes = Notes::default();
+    hazards.note(access, ticket, is_finished, &mut notes);
+    notes
 }
 
 fn conflicts(hazards: &Hazards, access: &Access) -> Vec<Ticket> {
@@ -65,7 +76,7 @@ fn memory_is_private_to_a_lane_while_no_other_has_touched_it_since_a_write_of_al
     assert!(!private_to(&hazards, 0) && !private_to(&hazards, 1));
     let replaced = note(&mut hazards, &overwrite(0..8), t(1, 2));
     assert!(private_to(&hazards, 1) && !private_to(&hazards, 0));
-    hazards.undo(replaced);
+    hazards.undo(&mut { replaced });
     assert!(!private_to(&hazards, 1) && !private_to(&hazards, 0));
     hazards.written_by_host(&Region::of_bytes(0..8));
     assert!(private_to(&hazards, 0) && private_to(&hazards, 1));
@@ -89,7 +100,7 @@ fn disjoint_ranges_do_not_conflict() {
 fn a_refused_write_leaves_what_was_there() {
     let mut hazards = Hazards::new(8, Some(t(0, 1)));
     let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
-    hazards.undo(replaced);
+    hazards.undo(&mut { replaced });
     assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), Some(0..8));
     assert_eq!(conflicts(&hazards, &read(0..8)), [t(0, 1)]);
 }
@@ -99,7 +110,7 @@ fn a_write_refused_half_way_leaves_its_range_undefined_and_to_be_waited_for() {
     let mut hazards = Hazards::new(8, None);
     note(&mut hazards, &overwrite(0..8), t(0, 1));
     let refused = note(&mut hazards, &overwrite(0..4), t(1, 1));
-    hazards.undefine(refused);
+    hazards.undefine(&mut { refused });
     assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), Some(0..4));
     assert_eq!(conflicts(&hazards, &overwrite(0..4)), [t(1, 1)]);
     note(&mut hazards, &overwrite(0..4), t(2, 1));
@@ -126,8 +137,8 @@ fn a_refused_operation_leaves_the_record_as_it_was() {
                 let before = shown(&hazards);
                 let first = note(&mut hazards, &first, t(lane, 3));
                 let second = note(&mut hazards, &second, t(lane, 3));
-                hazards.undo(second);
-                hazards.undo(first);
+                hazards.undo(&mut { second });
+                hazards.undo(&mut { first });
                 assert_eq!(shown(&hazards), before);
             }
         }
@@ -141,7 +152,7 @@ fn a_read_noted_since_a_refused_read_stays() {
     note(&mut hazards, &read(0..8), t(1, 1));
     let refused = note(&mut hazards, &read(0..8), t(1, 2));
     note(&mut hazards, &read(0..8), t(2, 1));
-    hazards.undo(refused);
+    hazards.undo(&mut { refused });
     assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 1), t(2, 1)]);
     assert!(!private_to(&hazards, 1) && hazards.is_shared());
 }
@@ -153,7 +164,7 @@ fn a_read_noted_behind_a_refused_write_stays() {
     note(&mut hazards, &read(0..8), t(2, 1));
     let replaced = note(&mut hazards, &overwrite(0..8), t(1, 1));
     note(&mut hazards, &read(0..8), t(3, 1));
-    hazards.undo(replaced);
+    hazards.undo(&mut { replaced });
     assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(2, 1), t(3, 1)]);
 }
 
@@ -171,8 +182,8 @@ fn memory_is_shared_once_a_second_lane_touches_it() {
 fn memory_handed_over_after_its_work_was_seen_to_end_is_not_shared() {
     let mut hazards = Hazards::new(8, None);
     note(&mut hazards, &overwrite(0..8), t(1, 1));
-    hazards.note(&read(0..8), t(2, 1), |other| other == t(1, 1));
-    hazards.note(&read(0..8), t(2, 2), |other| other == t(1, 1));
+    noted(&mut hazards, &read(0..8), t(2, 1), |other| other == t(1, 1));
+    noted(&mut hazards, &read(0..8), t(2, 2), |other| other == t(1, 1));
     assert!(!hazards.is_shared());
 }
 
@@ -216,7 +227,7 @@ fn a_matrix_is_written_once_all_its_columns_are() {
 fn undefined_bytes_are_named_across_pieces_of_the_record() {
     let mut hazards = Hazards::new(60, Some(t(0, 1)));
     let refused = note(&mut hazards, &of_columns(10..12, 5, 12, Mode::Overwrite), t(1, 1));
-    hazards.undefine(refused);
+    hazards.undefine(&mut { refused });
     note(&mut hazards, &overwrite(40..60), t(2, 1));
     assert_eq!(hazards.undefined_in(&Region::of_bytes(5..60)), Some(5..40));
     assert_eq!(hazards.undefined_in(&Region::of_rows(5, 6, 5, 12)), Some(5..11));
@@ -261,8 +272,8 @@ fn a_read_behind_a_refused_write_is_taken_back_without_its_lanes_earlier_read() 
     note(&mut hazards, &read(0..8), t(2, 1));
     let write = note(&mut hazards, &overwrite(0..8), t(1, 1));
     let later = note(&mut hazards, &read(0..8), t(2, 2));
-    hazards.undo(write);
-    hazards.undo(later);
+    hazards.undo(&mut { write });
+    hazards.undo(&mut { later });
     assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(2, 1)]);
 }
 
@@ -274,7 +285,7 @@ fn a_refused_write_of_many_columns_leaves_them_apart() {
         note(&mut hazards, &column(i), t(i as u64, 1));
     }
     let refused = note(&mut hazards, &overwrite(0..1 << 20), t(99, 1));
-    hazards.undo(refused);
+    hazards.undo(&mut { refused });
     for i in 0..64 {
         assert_eq!(conflicts(&hazards, &column(i)), [t(i as u64, 1)]);
     }
@@ -288,12 +299,12 @@ fn what_is_finished_is_swept_and_what_is_not_stays() {
     for seq in 1..10_000 {
         let start = 1_000 + (seq as usize * 7_919) % 98_000;
         let is_finished = |other: Ticket| other.seq + 20 < seq && other.seq != 5;
-        hazards.note(&overwrite(start..start + 100), t(seq % 5, seq), is_finished);
+        noted(&mut hazards, &overwrite(start..start + 100), t(seq % 5, seq), is_finished);
         most = most.max(hazards.histories.pieces());
         if seq == 5_000 {
             // From here on only what was written tells bytes apart.
             hazards.written_by_host(&Region::of_bytes(0..100_000));
-            hazards.note(&read(500..600), t(7, 5), is_finished);
+            noted(&mut hazards, &read(500..600), t(7, 5), is_finished);
             most = 0;
         }
     }
@@ -305,7 +316,7 @@ fn what_is_finished_is_swept_and_what_is_not_stays() {
 fn memory_is_private_again_once_the_work_of_other_lanes_is_swept() {
     let mut hazards = Hazards::new(1_000, Some(t(9, 1)));
     for i in 0..100 {
-        hazards.note(&overwrite(10 * i..10 * i + 10), t(1 + i as u64 % 2, 1), |_| true);
+        noted(&mut hazards, &overwrite(10 * i..10 * i + 10), t(1 + i as u64 % 2, 1), |_| true);
     }
     hazards.sweep(|_| true);
     assert!(private_to(&hazards, 1) && private_to(&hazards, 9));
@@ -318,8 +329,8 @@ fn a_read_taken_back_after_the_write_before_it_leaves_earlier_lanes_known() {
     note(&mut hazards, &overwrite(0..8), t(1, 1));
     let write = note(&mut hazards, &overwrite(0..8), t(0, 1));
     let read = note(&mut hazards, &read(0..8), t(0, 2));
-    hazards.undo(write);
-    hazards.undo(read);
+    hazards.undo(&mut { write });
+    hazards.undo(&mut { read });
     assert!(!private_to(&hazards, 0));
 }
 
@@ -328,7 +339,7 @@ fn bytes_written_again_before_a_half_refused_write_is_undefined_stay_defined() {
     let mut hazards = Hazards::new(8, None);
     let refused = note(&mut hazards, &overwrite(0..8), t(0, 1));
     note(&mut hazards, &overwrite(2..4), t(1, 1));
-    hazards.undefine(refused);
+    hazards.undefine(&mut { refused });
     assert_eq!(hazards.undefined_in(&Region::of_bytes(2..8)), Some(4..8));
     assert_eq!(hazards.undefined_in(&Region::of_bytes(2..4)), None);
 }

@@ -1,3 +1,4 @@
+use super::super::cut::FEW_PARTS;
 use super::super::partition::count_looked_at;
 use super::*;
 use crate::random::SplitMix64;
@@ -24,7 +25,7 @@ fn has(region: &Region, at: usize) -> bool {
 fn holds_as(map: &RegionMap<u64>, model: &[u64]) {
     let mut count = 0;
     map.each_piece(|piece, _| {
-        assert!(piece.start() < map.bytes());
+        assert!(piece.start() < map.bytes);
         count += 1;
     });
     assert_eq!(map.pieces(), count);
@@ -43,7 +44,7 @@ fn bytes_have_the_value_last_given_to_them_whatever_the_layout() {
         let bytes = 1 + random.below(90) as usize;
         let (mut map, mut model) = (RegionMap::new(bytes, 0), vec![0; bytes]);
         for _ in 0..20 {
-            let before = map.layout;
+            let before = map.layout();
             let region = any_region(&mut random, bytes);
             let (value, adds) = (1 + random.below(3), random.below(2) == 0);
             let change = |old: u64| if adds { (old + value) % 4 } else { value };
@@ -61,15 +62,15 @@ fn bytes_have_the_value_last_given_to_them_whatever_the_layout() {
                     model[at] = change(model[at]);
                 }
             }
-            laid_out += usize::from(map.layout != before && !map.layout.is_flat());
-            taken_by_row += usize::from(map.layout.parts(&region) > FEW_PARTS);
+            laid_out += usize::from(map.layout() != before && !map.layout().is_flat());
+            taken_by_row += usize::from(map.layout().parts(&region) > FEW_PARTS);
             holds_as(&map, &model);
             if random.below(6) == 0 {
-                let (before, pieces) = (map.layout, map.pieces());
+                let (before, pieces) = (map.layout(), map.pieces());
                 let at_most = random.below(4);
                 map.compact(|value| *value = (*value).min(at_most));
                 model.iter_mut().for_each(|value| *value = (*value).min(at_most));
-                flattened += usize::from(map.layout != before);
+                flattened += usize::from(map.layout() != before);
                 assert!(map.pieces() <= pieces);
                 holds_as(&map, &model);
             }
@@ -182,13 +183,13 @@ fn all_is_one_row_again_when_no_column_is_told_apart() {
     let column = |i: usize| Region::of_rows(4 * i, 4, 1 << 10, 1 << 10);
     (0..256).for_each(|i| map.edit(&column(i), |_, value| *value = 1 + i));
     map.edit(&Region::of_bytes(1_000..5_000), |_, value| *value = 1_000);
-    assert!(!map.layout.is_flat());
+    assert!(!map.layout().is_flat());
     map.compact(|value| *value = if *value == 1_000 { 1 } else { 0 });
-    assert!(map.layout.is_flat());
+    assert!(map.layout().is_flat());
     assert_eq!(map.pieces(), 3);
     (0..256).for_each(|i| map.edit(&column(i), |_, value| *value = 1 + i));
     map.edit(&Region::of_bytes(0..bytes), |_, value| *value = 7);
-    assert!(map.layout.is_flat() && map.pieces() == 1);
+    assert!(map.layout().is_flat() && map.pieces() == 1);
 }
 
 #[test]

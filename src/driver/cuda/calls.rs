@@ -88,6 +88,10 @@ impl Driver for Cuda {
         &self.info
     }
 
+    fn sees_accesses(&self) -> bool {
+        false
+    }
+
     fn stream_create(&self, priority: i32) -> DriverResult<StreamHandle> {
         let _current = self.context.enter(RARE)?;
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
