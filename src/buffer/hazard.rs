@@ -125,8 +125,12 @@ impl History {
         match self.readers.iter_mut().rev().find(|reader| reader.is_of_lane_of(by)) {
             Some(reader) => Some(std::mem::replace(reader, by)),
             None => {
-                let above = self.readers.partition_point(|reader| *reader < by);
-                self.readers.insert(above, by);
+                if self.readers.last().is_none_or(|last| *last < by) {
+                    self.readers.push(by);
+                } else {
+                    let above = self.readers.partition_point(|reader| *reader < by);
+                    self.readers.insert(above, by);
+                }
                 None
             }
         }
@@ -249,7 +253,7 @@ enum Before {
 
 impl Notes {
     /// Notes an access by `by` in a history.
-    #[inline]
+    #[inline(always)]
     fn replace(&mut self, history: &mut History, mode: Mode, by: Stamp) -> Before {
         if mode.writes() {
             self.histories.push(history.write(by));

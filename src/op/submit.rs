@@ -5,7 +5,6 @@
 //! held to the end; the buffers' locks are taken in the order of their numbers and released before
 //! any driver call; an access is noted before the call and taken back if the call is refused.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -80,12 +79,13 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     calls: u64,
     call: impl FnOnce(&dyn Driver, &StreamHandle) -> Result<(), Refusal>,
 ) -> Result<Completion> {
-    check_device(core, op, operands)?;
+    let mut touched = Touched::default();
+    touched.add(core, op, operands)?;
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
         let mut accesses = Accesses::default();
-        accesses.note(core, op, operands, enqueue.ticket())?;
+        accesses.note(core, op, &touched, enqueue.ticket())?;
         let waits = match enqueue.waits(accesses.after.iter(), |id: LaneId| core.lane(id)) {
             Ok(waits) => waits,
             Err(unrecorded) => {
@@ -109,6 +109,9 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             Ok(()) => {
                 note_reader(operands, enqueue.lane());
                 let seq = enqueue.finish(accesses.recording, Held::Yes);
+                if let Some(unseen) = waits.unseen().and_then(|id| core.lane(id)) {
+                    unseen.look_if_due();
+                }
                 return Ok(Completion::of_submission(lane, seq));
             }
             Err(refusal) => refusal,
@@ -136,29 +139,53 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     }
 }
 
-fn check_device<'a, O: AsRef<Operand<'a>>>(
-    core: &DeviceCore,
-    op: OpKey,
-    operands: &[O],
-) -> Result<()> {
-    for Operand { tracked, argument, .. } in operands.iter().map(AsRef::as_ref) {
-        if let Some(stranger) = tracked.filter(|tracked| tracked.device() != core.number()) {
-            return Err(Error::WrongDevice {
-                operation: op.name(),
-                argument,
-                of: stranger.device(),
-                on: core.number(),
-            });
-        }
-    }
-    Ok(())
-}
-
 /// Remembers, of frozen memory, that there is a read on a lane: not before there is one, since who
 /// writes or frees the memory later waits for the lane. Until then a handle to it is borrowed.
 fn note_reader<'a, O: AsRef<Operand<'a>>>(operands: &[O], lane: LaneId) {
     let tracked = operands.iter().filter_map(|operand| operand.as_ref().tracked);
     tracked.filter_map(Tracked::frozen).for_each(|frozen| frozen.read_by(lane));
+}
+
+/// What an operation has to look at before it is enqueued.
+#[derive(Default)]
+struct Touched<'a> {
+    /// Whose accesses are noted, in the order in which records are locked.
+    noted: SmallVec<[(&'a Tracked, &'a Operand<'a>); 8]>,
+    /// Frozen memory that is not known to be settled.
+    frozen: SmallVec<[(&'a Frozen, &'a Tracked, &'a Operand<'a>); 2]>,
+}
+
+impl<'a> Touched<'a> {
+    /// In place, as what is as large as this is not handed about.
+    fn add<O: AsRef<Operand<'a>>>(
+        &mut self,
+        core: &DeviceCore,
+        op: OpKey,
+        operands: &'a [O],
+    ) -> Result<()> {
+        for operand in operands.iter().map(AsRef::as_ref) {
+            let Some(tracked) = operand.tracked else { continue };
+            if tracked.device() != core.number() {
+                return Err(Error::WrongDevice {
+                    operation: op.name(),
+                    argument: operand.argument,
+                    of: tracked.device(),
+                    on: core.number(),
+                });
+            }
+            match tracked.frozen() {
+                None => {
+                    // They are few, and often in order.
+                    let before =
+                        self.noted.iter().rposition(|(other, _)| other.id() <= tracked.id());
+                    self.noted.insert(before.map_or(0, |before| before + 1), (tracked, operand));
+                }
+                Some(memory) if memory.is_settled() => {}
+                Some(memory) => self.frozen.push((memory, tracked, operand)),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The accesses of an operation, noted in records that are locked: nobody has seen the notes.
@@ -167,7 +194,7 @@ struct Accesses<'a> {
     /// One for each allocation, in the order of their numbers: every thread locks in that order.
     locked: SmallVec<[MutexGuard<'a, Hazards>; 8]>,
     notes: Notes,
-    /// What each of the notes is of, and which of `locked` is its record.
+    /// What each of the notes is of, in turn, and which of `locked` is its record.
     noted: SmallVec<[(&'a Tracked, usize); 8]>,
     /// What the operation must come after.
     after: Latest,
@@ -175,71 +202,48 @@ struct Accesses<'a> {
 }
 
 impl<'a> Accesses<'a> {
-    /// Locks the records that there are to look at, and notes an access by `ticket` for each operand.
-    /// On `Err` nothing is noted: something would be read that nothing has written.
-    fn note<O: AsRef<Operand<'a>>>(
+    /// Locks the records, and notes accesses by `ticket`. On `Err` nothing is noted: something would be
+    /// read that nothing has written.
+    fn note(
         &mut self,
         core: &DeviceCore,
         op: OpKey,
-        operands: &'a [O],
+        touched: &Touched<'a>,
         ticket: Ticket,
     ) -> Result<()> {
-        let mut touched = SmallVec::<[(&Tracked, &Operand<'a>); 8]>::new();
-        for operand in operands.iter().map(AsRef::as_ref) {
-            let Some(tracked) = operand.tracked else { continue };
-            if !tracked.frozen().is_some_and(Frozen::is_settled) {
-                touched.push((tracked, operand));
-            }
-        }
-        if !touched.is_sorted_by_key(|(tracked, _)| tracked.id()) {
-            touched.sort_unstable_by_key(|(tracked, _)| tracked.id());
+        let is_finished = |other| core.is_known_finished(other);
+        let undefined = |tracked: &Tracked, operand: &Operand<'_>, range| {
+            let (operation, argument) = (op.name(), operand.argument);
+            Error::Uninitialised { operation, argument, buffer: tracked.describe(), range }
+        };
+        for (frozen, tracked, operand) in &touched.frozen {
+            let record = tracked.lock();
+            frozen.settle(&record, tracked.bytes(), is_finished);
+            let checked = record.check(&operand.access, ticket.lane, |user| self.after.add(user));
+            checked.map_err(|range| undefined(tracked, operand, range))?;
         }
         let mut last = None;
-        for (tracked, operand) in touched {
+        for &(tracked, operand) in &touched.noted {
             if last != Some(tracked.id()) {
-                self.lock(core, tracked);
+                self.locked.push(tracked.lock());
                 last = Some(tracked.id());
             }
-            if let Err(range) = self.note_one(core, operand, tracked, ticket) {
-                let (operation, argument) = (op.name(), operand.argument);
+            let record = self.locked.len() - 1;
+            let hazards = &mut *self.locked[record];
+            let after = |user| self.after.add(user);
+            let noted =
+                hazards.access(&operand.access, ticket, is_finished, after, &mut self.notes);
+            if let Err(range) = noted {
                 self.take_back();
-                let buffer = tracked.describe();
-                return Err(Error::Uninitialised { operation, argument, buffer, range });
+                return Err(undefined(tracked, operand, range));
             }
-        }
-        Ok(())
-    }
-
-    fn lock(&mut self, core: &DeviceCore, tracked: &'a Tracked) {
-        let hazards = tracked.lock();
-        if let Some(frozen) = tracked.frozen() {
-            frozen.settle(&hazards, tracked.bytes(), |ticket| core.is_known_finished(ticket));
-        }
-        self.locked.push(hazards);
-    }
-
-    /// Notes an access in the record locked last, if it is to be noted there.
-    fn note_one(
-        &mut self,
-        core: &DeviceCore,
-        operand: &Operand<'a>,
-        tracked: &'a Tracked,
-        ticket: Ticket,
-    ) -> std::result::Result<(), Range<usize>> {
-        let Some(record) = self.locked.len().checked_sub(1) else { return Ok(()) };
-        let (hazards, access) = (&mut self.locked[record], &operand.access);
-        let after = |user| self.after.add(user);
-        if tracked.frozen().is_some() {
-            return hazards.check(access, ticket.lane, after);
-        }
-        let is_finished = |other| core.is_known_finished(other);
-        hazards.access(access, ticket, is_finished, after, &mut self.notes)?;
-        self.noted.push((tracked, record));
-        if tracked.memory() == Memory::Pinned {
-            self.recording = self.recording.max(Recording::BeforeNext);
-        }
-        if hazards.is_shared() {
-            self.recording = self.recording.max(Recording::Now);
+            if tracked.memory() == Memory::Pinned {
+                self.recording = self.recording.max(Recording::BeforeNext);
+            }
+            if hazards.is_shared() {
+                self.recording = self.recording.max(Recording::Now);
+            }
+            self.noted.push((tracked, record));
         }
         Ok(())
     }

@@ -120,6 +120,23 @@ impl Clock {
             }
         }
         self.beyond.retain(|ticket| keep(*ticket));
+        self.trim();
+    }
+
+    /// Whether it tells of lanes so far apart that it takes more than it does where they are close.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.last.spilled() || !self.beyond.is_empty()
+    }
+
+    /// Drops the places before the first and behind the last that it tells of.
+    fn trim(&mut self) {
+        let is_told = |seq: &Seq| *seq > Seq::NONE;
+        let end = self.last.iter().rposition(is_told).map_or(0, |last| last + 1);
+        self.last.truncate(end);
+        let lead = self.last.iter().position(is_told).unwrap_or(0);
+        self.last.drain(..lead);
+        self.first += lead as u8;
+        self.last.shrink_to_fit();
     }
 
     /// Becomes what `other` is.
@@ -232,6 +249,11 @@ mod tests {
         clock.retain(DEVICE, |ticket| ![2, 64].contains(&ticket.lane.index()));
         assert_eq!(told(&clock), [t(1, 7), t(3, 5), t(65, 1)]);
         assert!(!clock.covers(t(2, 1)) && clock.covers(t(1, 7)));
+        assert!(clock.is_wide());
+        clock.retain(DEVICE, |ticket| ticket.seq > 1);
+        assert!(!clock.is_wide() && clock.last.len() == 3);
+        assert_eq!(told(&clock), [t(1, 7), t(3, 5)]);
+        clock.add(t(65, 1));
         clock.remove(t(3, 0).lane);
         clock.remove(t(65, 0).lane);
         assert_eq!(told(&clock), [t(1, 7)]);

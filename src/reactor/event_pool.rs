@@ -103,10 +103,10 @@ impl EventPool {
 
     /// Takes back references; an event is ready again if it was the last one.
     pub(super) fn give_back(&self, events: impl IntoIterator<Item = EventRef>) {
-        // Two droppers that both see another both fall through to `PooledEvent::drop`.
-        let is_ready = |event: &mut EventRef| Arc::get_mut(event).is_some_and(|own| !own.timed);
-        let again =
-            events.into_iter().filter_map(|mut event| is_ready(&mut event).then_some(event));
+        // Two droppers that both see another both fall through to `PooledEvent::drop`. Whoever takes it
+        // sees to it that what the last of the others did comes before.
+        let is_ready = |event: &EventRef| Arc::strong_count(event) == 1 && !event.timed;
+        let again = events.into_iter().filter(is_ready);
         // Before the lock: the others are dropped meanwhile, which takes another one.
         let again: SmallVec<[EventRef; 16]> = again.collect();
         self.ready.lock().extend(again);

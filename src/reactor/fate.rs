@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::in_flight::{Named, Progress, Runs};
-use super::lane::Lane;
+use super::lane::{Lane, LaneId};
 use super::thread::Reactor;
 use super::waiters::wake_all;
 use crate::driver::DriverError;
@@ -27,6 +27,15 @@ pub(super) struct OpenedLane {
     pub(super) index: usize,
     pub(super) lane: Weak<Lane>,
     pub(super) progress: Arc<Progress>,
+}
+
+impl OpenedLane {
+    /// That of `lane` among all, which are in the order of their numbers, but for those that were opened
+    /// side by side.
+    pub(super) fn find(lanes: &[OpenedLane], lane: LaneId) -> Option<&OpenedLane> {
+        let (index, is_it) = (lane.index(), |opened: &&OpenedLane| opened.index == lane.index());
+        lanes.get(index).filter(is_it).or_else(|| lanes.iter().find(is_it))
+    }
 }
 
 impl Reactor {

@@ -95,7 +95,8 @@ pub(crate) struct Lane {
     pub(super) recorded: AtomicU64,
     /// The newest ticket while its completion is held by someone, else 0.
     pub(super) tail_held: AtomicU64,
-    /// The frontier has grown since somebody looked: whoever enqueues next looks. Set under `submit`.
+    /// The frontier has grown since somebody looked: whoever enqueues here next looks, or waits for the
+    /// lane elsewhere. Set under `submit`.
     pub(super) look_due: AtomicBool,
     /// Someone found `submit` taken and wants an event; whoever unlocks it looks here.
     pub(super) record_wanted: AtomicBool,

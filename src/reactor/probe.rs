@@ -8,6 +8,9 @@ use super::lane::Lane;
 use super::waiters::{Wakers, wake_all};
 use crate::sync::atomic::Ordering::*;
 
+/// Of so many, some are likely to be finished where the newest is not.
+const MANY_RECORDINGS: usize = 32;
+
 impl Lane {
     /// Asks for ticket `seq` (`cuEventQuery`), and when it is finished for what came after it;
     /// wakes everyone this answers. True where the ticket is known to be finished.
@@ -55,9 +58,13 @@ impl Lane {
         self.is_done(seq)
     }
 
-    /// Takes out the recordings that are known to be finished by what came after them, on whatever lane. Where
-    /// there are none, asks once, for the one in the middle.
-    pub(super) fn look_back(&self) {
+    /// Looks how far the lane is, where that was not seen for a while: takes out what is finished, as its
+    /// events are to be used again, and what is known to be finished is not waited for.
+    pub(crate) fn look_if_due(&self) {
+        if !self.is_look_due() {
+            return;
+        }
+        self.look_due.store(false, Relaxed);
         if self.reactor.is_lost() {
             return;
         }
@@ -72,17 +79,26 @@ impl Lane {
         self.reactor.announce();
     }
 
+    pub(super) fn is_look_due(&self) -> bool {
+        self.look_due.load(Relaxed)
+    }
+
+    /// The newest of all, for one query, since often all is finished. Else, where there are many, the one
+    /// in the middle; else what is known without asking.
     fn finished_by_now(&self) -> Option<u64> {
         let known = self.progress.known();
-        let (middle, event) = {
-            let frontier = self.frontier.lock();
-            if frontier.at(0)?.1 <= known {
-                return Some(known);
+        let recording = |index| self.frontier.lock().at(index);
+        let (newest, seq, event) = recording(usize::MAX)?;
+        if seq <= known || self.query(&event) {
+            return Some(seq.max(known));
+        }
+        if newest >= MANY_RECORDINGS {
+            let (_, seq, event) = recording(newest / 2)?;
+            if seq > known && self.query(&event) {
+                return Some(seq);
             }
-            let (_, middle, event) = frontier.at(frontier.len() / 2)?;
-            (middle, event)
-        };
-        self.query(&event).then_some(middle)
+        }
+        Some(known)
     }
 
     fn look_guarded(&self, seq: u64, waited_for: bool, mut again: impl FnMut() -> bool) -> Wakers {

@@ -7,7 +7,7 @@ use super::lane::Lane;
 use super::submit::Submit;
 use crate::driver::DriverResult;
 use crate::error::Error;
-use crate::sync::atomic::{Ordering::*, fence};
+use crate::sync::atomic::Ordering::*;
 
 impl Lane {
     /// Sees to it that an event is recorded after ticket `seq`, without waiting for anyone: where
@@ -18,10 +18,10 @@ impl Lane {
         }
         let mut submit = self.submit.try_lock();
         if submit.is_none() {
-            self.record_wanted.store(true, Relaxed);
-            // With the fence in `unlocked`: either the holder sees the wish after
-            // unlocking, or this second try finds the lock free.
-            fence(SeqCst);
+            // Either the holder's look at this, after unlocking, is the later one and sees the wish. Or
+            // this is the later one, and reads what that look left: then the unlocking comes before this
+            // second try, which finds the lock free or another holder.
+            self.record_wanted.swap(true, AcqRel);
             submit = self.submit.try_lock();
         }
         let Some(mut submit) = submit else { return };
@@ -55,8 +55,7 @@ impl Lane {
 
     /// Called after every unlocking of `submit`: does what others left to the holder.
     pub(super) fn unlocked(&self) {
-        fence(SeqCst);
-        while self.record_wanted.load(Relaxed) && self.is_usable_here() {
+        while self.is_record_wanted() && self.is_usable_here() {
             // Taken again: then its holder comes here.
             let Some(mut submit) = self.submit.try_lock() else { break };
             if let Err(error) = self.record_locked(&mut submit) {
@@ -64,9 +63,14 @@ impl Lane {
                 self.note_refusal(&self.records, error);
             }
             drop(submit);
-            fence(SeqCst);
         }
         self.reactor.announce();
+    }
+
+    /// Looks for a wish by an exchange that leaves all as it is. An exchange, because of it and that of a
+    /// wish one comes after the other and knows of it; with a load it would take two fences.
+    fn is_record_wanted(&self) -> bool {
+        self.record_wanted.compare_exchange(false, false, AcqRel, Acquire).is_err()
     }
 
     /// Records an event after everything enqueued so far, unless there is one.
@@ -108,16 +112,18 @@ impl Lane {
         frontier.push(seq, event, submit.last_key, Instant::now);
         let recordings = frontier.len();
         drop(frontier);
-        if is_look_due(recordings) {
+        if recordings.is_multiple_of(LOOK_EVERY) {
             self.look_due.store(true, Relaxed);
+            if submit.clock.is_wide() {
+                self.reactor.forget_finished(&mut submit.clock);
+            }
         }
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;
     }
 }
 
-/// Whether it is time to look how far a lane is that has so many recordings: nobody may wait for it,
-/// and an event that is used again soon costs less, here and in the driver, than one of many.
-fn is_look_due(recordings: usize) -> bool {
-    recordings >= 32 && recordings.is_multiple_of(16)
-}
+/// Every so many recordings it is time to look how far a lane is: nobody may wait for it. An event that is
+/// used again soon costs less, here and in the driver, than one of many; a wait that is known to be
+/// needless costs nothing.
+const LOOK_EVERY: usize = 16;

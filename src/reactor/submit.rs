@@ -89,6 +89,8 @@ pub(crate) struct Enqueue<'l> {
     calls: u64,
     /// The operation's ticket number, given out by [`Enqueue::take_ticket`].
     seq: u64,
+    /// How many calls took a place in the queue before it.
+    in_flight: u64,
     /// Last: dropped when the lock is free again.
     lane: AfterUnlock<'l>,
 }
@@ -109,11 +111,11 @@ impl Lane {
     pub(crate) fn enqueue(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
         self.sweep(calls);
         let limit = self.options.queue_limit;
-        let (enqueue, in_flight) = self.lock(op, calls)?;
-        let fits = has_room(in_flight, calls, limit);
+        let enqueue = self.lock(op, calls)?;
+        let fits = has_room(enqueue.in_flight, calls, limit);
         self.wanted.store(if fits { 1 } else { calls }, Relaxed);
         if !fits {
-            let stream = self.id().index();
+            let (stream, in_flight) = (self.id().index(), enqueue.in_flight);
             return Err(Error::QueueFull { stream, in_flight, needed: calls, limit });
         }
         Ok(enqueue)
@@ -123,7 +125,7 @@ impl Lane {
     /// given out by [`Enqueue::take_uncounted_ticket`].
     pub(crate) fn enqueue_uncounted(self: &Arc<Self>, op: OpKey) -> Result<Enqueue<'_>, Error> {
         self.sweep(0);
-        self.lock(op, 1).map(|(enqueue, _)| enqueue)
+        self.lock(op, 1)
     }
 
     /// An event after everything enqueued so far, and the last ticket before it. `None`: all that
@@ -159,10 +161,7 @@ impl Lane {
     /// what nobody waits for is found done here, and its events become free. Before the lock, since
     /// a look wakes whoever it concerns.
     fn sweep(&self, calls: u64) {
-        if self.look_due.load(Relaxed) {
-            self.look_due.store(false, Relaxed);
-            self.look_back();
-        }
+        self.look_if_due();
         // Also what is known to be finished by what came after it: its events are still there.
         let unseen = self.submitted().saturating_sub(self.progress.done.load(Acquire));
         if unseen + calls > self.options.queue_limit
@@ -187,17 +186,16 @@ impl Lane {
         self.submitted.load(Relaxed) - done - uncounted
     }
 
-    /// The right to enqueue, and how many calls take a place in the queue already.
-    fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<(Enqueue<'_>, u64), Error> {
+    fn lock(self: &Arc<Self>, op: OpKey, calls: u64) -> Result<Enqueue<'_>, Error> {
         self.reactor.check()?;
         self.check_thread()?;
         let submit = self.submit.lock();
         let submitted = self.submitted.load(Relaxed);
         let (seq, lane) = (submitted + calls, AfterUnlock(self));
-        let mut enqueue = Enqueue { submit, op, calls, seq, lane };
-        let in_flight = self.forget_finished(&mut enqueue.submit);
+        let mut enqueue = Enqueue { submit, op, calls, seq, in_flight: 0, lane };
+        enqueue.in_flight = self.forget_finished(&mut enqueue.submit);
         enqueue.record_if_due(submitted)?;
-        Ok((enqueue, in_flight))
+        Ok(enqueue)
     }
 }
 
@@ -233,6 +231,11 @@ impl<'l> Enqueue<'l> {
     /// The ticket, given out before.
     pub(crate) fn ticket(&self) -> Ticket {
         self.lane.0.ticket(self.seq)
+    }
+
+    /// Drops from the lane's clock what is known to be finished.
+    pub(super) fn forget_finished_waits(&mut self) {
+        self.lane.0.reactor.forget_finished(&mut self.submit.clock);
     }
 
     fn names_work(&self) -> bool {

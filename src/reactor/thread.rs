@@ -118,15 +118,19 @@ impl Reactor {
         }
         let lanes = self.lanes.lock();
         for Ticket { lane, seq } in clock.iter(self.options.device) {
-            // In the order of their numbers, but for those that were opened side by side.
-            let index = lane.index();
-            let opened = lanes.get(index).filter(|opened| opened.index == index);
-            if let Some(opened) =
-                opened.or_else(|| lanes.iter().find(|opened| opened.index == index))
-            {
+            if let Some(opened) = OpenedLane::find(&lanes, lane) {
                 opened.progress.finished_by_implication(seq);
             }
         }
+    }
+
+    /// Drops from `clock` what is known to be finished.
+    pub(super) fn forget_finished(&self, clock: &mut Clock) {
+        let lanes = self.lanes.lock();
+        clock.retain(self.options.device, |Ticket { lane, seq }| {
+            let opened = OpenedLane::find(&lanes, lane);
+            opened.is_some_and(|opened| !opened.progress.is_known_finished(seq))
+        });
     }
 
     /// The streams of the lanes that there are, each with the number of its lane.

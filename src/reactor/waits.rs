@@ -34,6 +34,8 @@ impl Latest {
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     found: SmallVec<[Wait; 4]>,
+    /// A lane that is waited for and was not looked at for a while.
+    unseen: Option<LaneId>,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,13 @@ impl Waits {
     /// For an event after `ticket`.
     pub(crate) fn of(ticket: Ticket, event: &EventRef) -> Self {
         let wait = Wait { at: ticket, event: event.clone() };
-        Waits { found: SmallVec::from_iter([wait]) }
+        Waits { found: SmallVec::from_iter([wait]), unseen: None }
+    }
+
+    /// A lane to [look at](Lane::look_if_due) once no lock is held: what it has finished need not be waited
+    /// for the next time.
+    pub(crate) fn unseen(&self) -> Option<LaneId> {
+        self.unseen
     }
 
     /// Drops what another one implies: its event comes before the other's. That is an order of events, so
@@ -55,7 +63,7 @@ impl Waits {
     /// the same. (Whether what is *wanted* comes before the other's event is no such order: a look beside
     /// this can have taken the earliest event out, and one that knows more stands in for it.)
     fn reduce(&mut self) {
-        let mut at = 0;
+        let mut at = if self.found.len() < 2 { self.found.len() } else { 0 };
         while at < self.found.len() {
             let last = self.found[at].at;
             if self.found.iter().any(|other| other.event.clock().covers(last)) {
@@ -96,6 +104,9 @@ impl Enqueue<'_> {
             }
             let Some((_, at, event)) = covering else { return Err(ticket) };
             waits.found.push(Wait { at: other.ticket(at), event });
+            if other.is_look_due() {
+                waits.unseen = Some(ticket.lane);
+            }
         }
         waits.reduce();
         Ok(waits)
@@ -108,12 +119,17 @@ impl Enqueue<'_> {
         }
         let own = self.lane();
         let clock = &mut self.submit.clock;
+        let was_wide = clock.is_wide();
         // What another device's streams have waited for is of no use here.
         let of_device = |wait: &&Wait| wait.at.lane.device() == own.device();
         for Wait { at, event, .. } in waits.found.iter().filter(of_device) {
             clock.join(event.clock());
             clock.add(*at);
             clock.remove(own);
+        }
+        if clock.is_wide() && !was_wide {
+            // Often by what is finished long ago, and is handed on from lane to lane.
+            self.forget_finished_waits();
         }
         Ok(())
     }
