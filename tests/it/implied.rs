@@ -1,6 +1,7 @@
 //! An order that follows from others takes no wait of its own.
 
-use headwater::{Device, DeviceBuffer, Result, Stream};
+use headwater::sim::{DriverCall, Fault};
+use headwater::{Device, DeviceBuffer, DriverError, Error, Result, Stream};
 
 use crate::common::{
     device_buffer, elements, is_runnable, last_op, run_to_end, sim, stepped, wait,
@@ -127,6 +128,81 @@ fn a_wait_of_the_programs_own_covers_what_comes_before_its_event() -> Result<()>
     c.wait(&a.record()?)?;
     assert_eq!(waits(&device), before, "all of that comes before the event");
     assert_eq!(elements(&z), [4; 64]);
+    run_to_end(&device);
+    Ok(())
+}
+
+/// What a stream that has 16 events costs another one that copies from each of its 16 buffers: waits and
+/// queries, of the first copy and of all.
+fn cost_of_copying_what_another_stream_wrote(finished: bool) -> Result<[(u64, u64); 2]> {
+    let device = stepped();
+    let [a, b] = [(); 2].map(|()| device.stream());
+    let mut sources: Vec<_> = (0..17).map(|_| device_buffer(&device, &[1u32; 64])).collect();
+    let mut target = device_buffer(&device, &[0u32; 64]);
+    run_to_end(&device);
+    wait(device.current_stream().synchronize())?;
+    // Of each but the last there is an event, as its completion is held when the next is enqueued.
+    let incremented = sources.iter_mut().map(|source| a.in_scope(|| increment(source)));
+    let held = incremented.collect::<Result<Vec<_>>>()?;
+    if finished {
+        run_to_end(&device);
+    }
+    let calls = || device.driver_calls().expect("counted");
+    let before = calls();
+    let cost = || {
+        let calls = calls().since(&before);
+        (calls.stream_waits, calls.event_queries)
+    };
+    b.in_scope(|| copy_u32(&sources[0], &mut target))?;
+    let first = cost();
+    for source in &sources[1..16] {
+        b.in_scope(|| copy_u32(source, &mut target))?;
+    }
+    let all = cost();
+    assert_eq!(elements(&target), [2; 64]);
+    run_to_end(&device);
+    drop(held);
+    Ok([first, all])
+}
+
+#[test]
+fn of_a_stream_that_is_waited_for_the_newest_event_is_asked_for_once_in_16() -> Result<()> {
+    let [first, all] = cost_of_copying_what_another_stream_wrote(true)?;
+    assert_eq!((first, all), ((1, 1), (1, 1)), "what was seen to finish is waited for no more");
+    let [first, all] = cost_of_copying_what_another_stream_wrote(false)?;
+    assert_eq!((first, all), ((1, 1), (16, 1)), "what is pending is not asked for again");
+    Ok(())
+}
+
+#[test]
+fn what_would_have_read_unwritten_bytes_is_waited_for_by_nobody() -> Result<()> {
+    let (device, [a, b, _], [mut x, _, mut z]) = three();
+    let unwritten = device.alloc::<u32>(64)?;
+    let before = device.driver_calls().expect("counted");
+    // The read of `x` is found before that of memory that is younger.
+    let refused = a.in_scope(|| add_u32(&x, &unwritten, &mut z));
+    assert!(matches!(refused, Err(Error::Uninitialised { .. })), "{refused:?}");
+    b.in_scope(|| increment(&mut x))?;
+    b.in_scope(|| increment(&mut z))?;
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!((calls.stream_waits, calls.event_records), (0, 0));
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
+fn what_was_refused_after_an_event_had_to_be_recorded_for_it_is_waited_for_by_nobody() -> Result<()>
+{
+    let (device, [a, b, c], [mut x, y, mut z]) = three();
+    a.in_scope(|| increment(&mut x))?; // without an event
+    sim(&device).inject(Fault::of_call(DriverCall::Launch, DriverError::INVALID_VALUE));
+    let refused = b.in_scope(|| add_u32(&x, &y, &mut z));
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    let before = device.driver_calls().expect("counted");
+    a.in_scope(|| increment(&mut x))?;
+    c.in_scope(|| increment(&mut z))?;
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!(calls.stream_waits, 0);
     run_to_end(&device);
     Ok(())
 }
