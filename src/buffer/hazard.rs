@@ -2,17 +2,19 @@
 //!
 //! Pure: no driver, no thread, no lock. The record has for each byte the last operation that wrote
 //! it and, per lane, the latest that read it since. Bytes with the same history are kept together,
-//! in one piece, in columns or in tiles: see [`RegionMap`], also for what it costs. A reader
+//! in one piece, in columns or in tiles: see [`RegionMap`], and [`Cut`](super::cut::Cut) for what it costs. A reader
 //! conflicts with the last writer; a writer with the last writer and with every reader since.
 //!
 //! Operations known to be finished are swept out whenever the pieces have doubled, so there are as
 //! many as it takes for those that are not, and to tell the bytes that were written from the rest.
 
-use std::num::NonZeroU64;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use self::history::{History, Readers, Stamp};
+pub(crate) use self::notes::Notes;
+use self::notes::{Note, Replaced, Was};
 use super::region::Region;
 use super::region_map::RegionMap;
 use crate::reactor::{LaneId, Ticket};
@@ -39,129 +41,6 @@ impl Mode {
 pub(crate) struct Access {
     pub(crate) region: Region,
     pub(crate) mode: Mode,
-}
-
-/// A ticket in one word, which is half of what a record and its notes would take otherwise: the
-/// lane's number above, so that of one lane the later one is the greater. The device is the record's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Stamp(NonZeroU64);
-
-impl Stamp {
-    /// A lane would have to enqueue a million operations a second for nine years.
-    const SEQ_BITS: u32 = 48;
-
-    fn of(ticket: Ticket) -> Self {
-        let word = (ticket.lane.index() as u64) << Self::SEQ_BITS | ticket.seq;
-        // Tickets are numbered from 1.
-        Stamp(NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN))
-    }
-
-    fn is_of_lane_of(self, other: Stamp) -> bool {
-        (self.0.get() ^ other.0.get()) >> Self::SEQ_BITS == 0
-    }
-
-    fn lane(self) -> u16 {
-        (self.0.get() >> Self::SEQ_BITS) as u16
-    }
-
-    fn ticket(self, device: u32) -> Ticket {
-        let lane = LaneId::new(device, self.lane());
-        Ticket { lane, seq: self.0.get() & ((1 << Self::SEQ_BITS) - 1) }
-    }
-}
-
-/// The latest reader of each lane since the last write, in ascending order.
-type Readers = SmallVec<[Stamp; 4]>;
-
-/// What happened to some bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct History {
-    /// The last operation that wrote here, the allocation at first; `None`: the host did, or it is
-    /// known to be finished.
-    writer: Option<Stamp>,
-    readers: Readers,
-    /// Something was written here.
-    defined: bool,
-}
-
-impl History {
-    fn users(&self) -> impl Iterator<Item = Stamp> {
-        self.writer.iter().chain(&self.readers).copied()
-    }
-
-    /// Notes a write; what was here before.
-    #[inline]
-    fn write(&mut self, by: Stamp) -> History {
-        let written = History { writer: Some(by), readers: Readers::new(), defined: true };
-        std::mem::replace(self, written)
-    }
-
-    /// Calls `each` with the operations that an access must come after.
-    #[inline]
-    fn conflicts(&self, mode: Mode, mut each: impl FnMut(Stamp)) {
-        // A reader since the last write already comes after that write, but only on its own
-        // lane is the writer implied: naming it costs nothing where it is known finished.
-        if let Some(writer) = self.writer {
-            each(writer);
-        }
-        if mode.writes() {
-            self.readers.iter().copied().for_each(each);
-        }
-    }
-
-    fn unwrite(&mut self, by: Stamp, before: &History) {
-        if self.writer != Some(by) {
-            return;
-        }
-        let since = std::mem::replace(self, before.clone()).readers;
-        // Both readers of a lane are kept, as the later one may be taken back too.
-        self.readers.extend(since);
-        self.readers.sort_unstable();
-    }
-
-    /// Notes a read; the latest reader of that lane before.
-    #[inline]
-    fn read(&mut self, by: Stamp) -> Option<Stamp> {
-        match self.readers.iter_mut().rev().find(|reader| reader.is_of_lane_of(by)) {
-            Some(reader) => Some(std::mem::replace(reader, by)),
-            None => {
-                if self.readers.last().is_none_or(|last| *last < by) {
-                    self.readers.push(by);
-                } else {
-                    let above = self.readers.partition_point(|reader| *reader < by);
-                    self.readers.insert(above, by);
-                }
-                None
-            }
-        }
-    }
-
-    fn unread(&mut self, by: Stamp, before: Option<Stamp>) {
-        let Some(index) = self.readers.iter().position(|reader| *reader == by) else { return };
-        match before {
-            Some(before) => self.readers[index] = before,
-            None => drop(self.readers.remove(index)),
-        }
-    }
-
-    /// Whether another lane than that of `by` has used it, in what is not known to be finished and is not
-    /// the allocation.
-    #[inline(never)]
-    fn is_used_beside(
-        &self,
-        by: Stamp,
-        allocated: Option<Stamp>,
-        is_finished: impl Fn(Stamp) -> bool,
-    ) -> bool {
-        let is_stranger =
-            |user: Stamp| !user.is_of_lane_of(by) && Some(user) != allocated && !is_finished(user);
-        self.users().any(is_stranger)
-    }
-
-    fn sweep(&mut self, is_finished: impl Fn(Stamp) -> bool) {
-        self.writer = self.writer.filter(|writer| !is_finished(*writer));
-        self.readers.retain(|reader| !is_finished(*reader));
-    }
 }
 
 /// Whose tickets a record can hold: nobody's, those of one lane, or any.
@@ -207,82 +86,6 @@ pub(crate) struct Hazards {
 
 /// So few pieces are not swept.
 const FEW_PIECES: u32 = 16;
-
-/// What one operation noted, with what records said before: to put back if it is refused. A stack,
-/// since the last note is taken back first, of parts that are not moved about.
-///
-/// The operation is not known to be finished before its notes are dropped, taken back or undefined.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    notes: SmallVec<[Note; 8]>,
-    /// Of each [`Replaced::Pieces`] in turn, the pieces and what was replaced in each.
-    pieces: SmallVec<[(Region, Before); 2]>,
-    /// Of each [`Before::Written`] in turn, what was there.
-    histories: SmallVec<[History; 2]>,
-}
-
-/// One access as noted.
-#[derive(Clone, Copy, Debug)]
-struct Note {
-    by: Stamp,
-    /// The record's count of changes with this one.
-    number: u64,
-    replaced: Replaced,
-    /// What the record said before.
-    lanes: Lanes,
-    shared: bool,
-}
-
-/// What a note replaced.
-#[derive(Clone, Copy, Debug)]
-enum Replaced {
-    /// In all bytes of the allocation, which had one history.
-    All(Before),
-    /// In so many pieces with the same history each.
-    Pieces(usize),
-}
-
-/// What a note replaced in a history.
-#[derive(Clone, Copy, Debug)]
-enum Before {
-    /// Of a write: all of it.
-    Written,
-    /// Of a read: the latest reader of its lane.
-    Read(Option<Stamp>),
-}
-
-impl Notes {
-    /// Notes an access by `by` in a history.
-    #[inline(always)]
-    fn replace(&mut self, history: &mut History, mode: Mode, by: Stamp) -> Before {
-        if mode.writes() {
-            self.histories.push(history.write(by));
-            Before::Written
-        } else {
-            Before::Read(history.read(by))
-        }
-    }
-
-    /// Takes the last note out: with what was in which bytes before, of an allocation of `all`.
-    fn pop(&mut self, all: Region) -> Option<(Note, Vec<(Region, Was)>)> {
-        let note = self.notes.pop()?;
-        let pieces = match note.replaced {
-            Replaced::All(before) => vec![(all, before)],
-            Replaced::Pieces(count) => self.pieces.drain(self.pieces.len() - count..).collect(),
-        };
-        let was = |(bytes, before)| match before {
-            Before::Written => Some((bytes, Was::Written(self.histories.pop()?))),
-            Before::Read(reader) => Some((bytes, Was::Read(reader))),
-        };
-        Some((note, pieces.into_iter().rev().filter_map(was).collect()))
-    }
-}
-
-/// A [`Before`] with what it is about.
-enum Was {
-    Written(History),
-    Read(Option<Stamp>),
-}
 
 impl Hazards {
     /// Memory with nothing in it. `allocated` is the operation that made it, its first write.
@@ -526,7 +329,9 @@ impl Hazards {
     }
 }
 
+mod history;
 #[cfg(test)]
 mod model;
+mod notes;
 #[cfg(test)]
 mod tests;

@@ -244,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_is_as_wide_as_what_it_tells() {
+        let mut clock = clock(&[t(3, 1), t(20, 5), t(22, 7), t(60, 2)]);
+        assert!(clock.is_wide());
+        clock.retain(DEVICE, |ticket| ticket.seq > 4);
+        assert_eq!((told(&clock), clock.last.len()), (vec![t(20, 5), t(22, 7)], 3));
+        assert!(!clock.is_wide());
+        clock.retain(DEVICE, |_| false);
+        assert!(clock.is_empty());
+    }
+
+    #[test]
     fn what_is_dropped_is_said_no_more() {
         let mut clock = clock(&[t(1, 7), t(2, 1), t(3, 5), t(64, 1), t(65, 1)]);
         clock.retain(DEVICE, |ticket| ![2, 64].contains(&ticket.lane.index()));

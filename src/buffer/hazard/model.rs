@@ -134,13 +134,28 @@ impl Model {
 
 const LANES: u64 = 5;
 
+/// An operation of one or two accesses that may still be taken back.
+struct Pending {
+    notes: Notes,
+    /// The same in the model.
+    taken: Vec<Taken>,
+    /// How much was noted up to it.
+    number: u64,
+}
+
+impl Pending {
+    fn by(&self) -> Ticket {
+        self.taken[0].by
+    }
+}
+
 /// Two records of the same accesses, and those of them that may still be taken back.
 struct Both {
     random: SplitMix64,
     hazards: Hazards,
     model: Model,
     seq: u64,
-    pending: Vec<(Vec<(Notes, Taken)>, u64)>,
+    pending: Vec<Pending>,
     /// Counts as a record does what was noted and not taken back in turn.
     noted: u64,
     pitches: [usize; 3],
@@ -171,7 +186,7 @@ impl Both {
         let which = self.below(8);
         let pitch = self.pitches[[0, 0, 0, 0, 1, 2, 0, 0][which]];
         if which >= 6 || bytes < 2 * pitch {
-            if self.below(4) == 0 {
+            if self.below(2) == 0 {
                 return Region::of_bytes(0..bytes);
             }
             let start = self.below(bytes);
@@ -191,16 +206,16 @@ impl Both {
     fn any_access(&mut self) -> Option<Access> {
         let modes = [Mode::Read, Mode::Read, Mode::Update, Mode::Overwrite];
         let access = Access { region: self.any_region(), mode: modes[self.below(4)] };
-        let mut pending = self.pending.iter().flat_map(|(notes, _)| notes);
+        let mut pending = self.pending.iter().flat_map(|pending| &pending.taken);
         let legal = !access.mode.writes()
-            || pending.all(|(_, replaced)| !replaced.access.region.overlaps(&access.region));
+            || pending.all(|taken| !taken.access.region.overlaps(&access.region));
         legal.then_some(access)
     }
 
     fn any_lane(&mut self) -> LaneId {
         loop {
             let lane = LaneId(self.random.below(LANES));
-            if self.pending.iter().all(|(notes, _)| notes[0].1.by.lane != lane) {
+            if self.pending.iter().all(|pending| pending.by().lane != lane) {
                 return lane;
             }
         }
@@ -242,16 +257,16 @@ impl Both {
         let lane = self.any_lane();
         self.seq += 1;
         let by = Ticket { lane, seq: self.seq };
-        let mut notes = Vec::new();
+        let (mut notes, mut taken) = (Notes::default(), Vec::new());
         for _ in 0..1 + self.below(2) {
             let Some(access) = self.any_access() else { continue };
             self.compare(&access, lane);
-            let note = self.note(&access, by);
-            notes.push((note, self.model.note(&access, by)));
+            self.note(&access, by, &mut notes);
+            taken.push(self.model.note(&access, by));
             self.noted += 1;
         }
-        if !notes.is_empty() {
-            self.pending.push((notes, self.noted));
+        if !taken.is_empty() {
+            self.pending.push(Pending { notes, taken, number: self.noted });
         }
         let mut most = self.below(4).min(LANES as usize - 1);
         // Some are taken back or stay at once, some after others were noted.
@@ -262,41 +277,41 @@ impl Both {
     }
 
     /// Notes in the record: in one look at it, where nothing is read that nobody wrote.
-    fn note(&mut self, access: &Access, by: Ticket) -> Notes {
+    fn note(&mut self, access: &Access, by: Ticket, notes: &mut Notes) {
         let unfinished = &self.model.unfinished;
         let is_finished = |ticket| !unfinished.contains(&ticket);
-        let (mut conflicts, mut after, mut notes) = (Vec::new(), Vec::new(), Notes::default());
+        let (mut conflicts, mut after) = (Vec::new(), Vec::new());
+        let before = notes.notes.len();
         self.hazards.conflicts(access, |user| conflicts.push(user));
         conflicts.retain(|user| user.lane != by.lane);
         let add = |user| after.push(user);
-        match self.hazards.access(access, by, is_finished, add, &mut notes) {
+        match self.hazards.access(access, by, is_finished, add, notes) {
             Ok(()) => assert_eq!(after, conflicts, "{access:?}"),
             Err(undefined) => {
                 assert_ne!(access.mode, Mode::Overwrite);
                 assert_eq!(self.model.undefined_in(&access.region), Some(undefined));
-                assert!(notes.notes.is_empty() && notes.pieces.is_empty());
-                self.hazards.note(access, by, is_finished, &mut notes);
+                assert_eq!(notes.notes.len(), before);
+                self.hazards.note(access, by, is_finished, notes);
             }
         }
-        notes
     }
 
     fn decide(&mut self) {
         let index = self.below(self.pending.len());
-        let (notes, number) = self.pending.swap_remove(index);
+        let Pending { mut notes, taken, number } = self.pending.swap_remove(index);
         match self.random.below(6) {
             0 | 1 => {
                 let is_last = number == self.noted;
-                for (note, replaced) in notes.into_iter().rev() {
-                    self.hazards.undo(&mut { note });
-                    self.model.undo(replaced, is_last);
+                for taken in taken.into_iter().rev() {
+                    self.hazards.undo(&mut notes);
+                    self.model.undo(taken, is_last);
                     self.noted = if is_last { self.noted - 1 } else { self.noted + 1 };
                 }
             }
             2 => {
-                for (note, replaced) in notes.into_iter().rev() {
-                    self.hazards.undefine(&mut { note });
-                    self.model.undefine(&replaced);
+                for taken in taken.iter().rev() {
+                    self.hazards.undefine(&mut notes);
+                    self.model.undefine(taken);
                 }
             }
             _ => {}
@@ -305,7 +320,7 @@ impl Both {
 
     /// Some operations are seen to have finished, and now and then all that are is forgotten.
     fn finish(&mut self) {
-        let pending: Vec<_> = self.pending.iter().map(|(notes, _)| notes[0].1.by).collect();
+        let pending: Vec<_> = self.pending.iter().map(Pending::by).collect();
         let keep = self.below(4);
         let mut random = self.random;
         self.model.unfinished.retain(|ticket| {
