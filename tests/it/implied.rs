@@ -1,7 +1,9 @@
 //! An order that follows from others takes no wait of its own.
 
 use headwater::sim::{DriverCall, Fault};
-use headwater::{Device, DeviceBuffer, DriverError, Error, Result, Stream};
+use headwater::{
+    Device, DeviceBuffer, DriverError, Error, Priority, Result, Stream, StreamOptions,
+};
 
 use crate::common::{
     device_buffer, elements, is_runnable, last_op, run_to_end, sim, stepped, wait,
@@ -171,6 +173,23 @@ fn of_a_stream_that_is_waited_for_the_newest_event_is_asked_for_once_in_16() -> 
     assert_eq!((first, all), ((1, 1), (1, 1)), "what was seen to finish is waited for no more");
     let [first, all] = cost_of_copying_what_another_stream_wrote(false)?;
     assert_eq!((first, all), ((1, 1), (16, 1)), "what is pending is not asked for again");
+    Ok(())
+}
+
+#[test]
+fn what_was_waited_for_on_streams_far_apart_is_remembered() -> Result<()> {
+    let (device, [a, b, _], [mut x, mut y, mut z]) = three();
+    let urgent = device.stream_with(StreamOptions::default().priority(Priority::High));
+    a.in_scope(|| increment(&mut x))?;
+    urgent.in_scope(|| increment(&mut y))?;
+    let before = waits(&device);
+    b.in_scope(|| add_u32(&x, &y, &mut z))?;
+    assert_eq!(waits(&device) - before, 2);
+    b.in_scope(|| increment(&mut x))?;
+    b.in_scope(|| increment(&mut y))?;
+    assert_eq!(waits(&device) - before, 2);
+    assert_eq!(elements(&z), [4; 64]);
+    run_to_end(&device);
     Ok(())
 }
 
