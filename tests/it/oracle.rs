@@ -202,10 +202,20 @@ pub(crate) fn races(acts: &[Act]) -> Vec<Pair> {
 
 /// The acts before act `at` that touch what it touches, and one of the two writes.
 pub(crate) fn conflicts(acts: &[Act], at: usize) -> Vec<usize> {
+    earlier(acts, at, Touch::conflicts_with)
+}
+
+/// The acts before act `at` that touch memory of which it touches some bytes, these or others.
+pub(crate) fn of_same_memory(acts: &[Act], at: usize) -> Vec<usize> {
+    earlier(acts, at, |one, other| one.block.is_some() && one.block == other.block)
+}
+
+/// The acts before act `at` of which a touch has to do with one of its own.
+fn earlier(acts: &[Act], at: usize, has_to_do: impl Fn(&Touch, &Touch) -> bool) -> Vec<usize> {
     let touches = touches(&acts[..=at]);
     let (own, earlier): (Vec<_>, Vec<_>) = touches.iter().partition(|touch| touch.act == at);
-    let conflicting = |first: &&&Touch| own.iter().any(|own| first.conflicts_with(own));
-    earlier.iter().filter(conflicting).map(|touch| touch.act).collect()
+    let found = earlier.iter().filter(|first| own.iter().any(|own| has_to_do(first, own)));
+    found.map(|touch| touch.act).collect()
 }
 
 /// Whether the log, which has no race, would have one without its wait `at`.

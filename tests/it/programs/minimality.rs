@@ -4,7 +4,7 @@ use std::fmt;
 
 use headwater::testing::{LoggedStep, Step, wait_count};
 
-use crate::oracle::{Act, conflicts, matters};
+use crate::oracle::{Act, conflicts, matters, of_same_memory};
 
 /// Work nobody held a completion of is recorded at most so many operations late.
 const LATEST: usize = 15;
@@ -39,7 +39,7 @@ impl fmt::Display for Tally {
 /// has fewer waits.
 ///
 /// Where memory is `shared`, nobody notes who reads it: who frees it, or writes it when it is no longer
-/// shared, may wait for all that has been enqueued on a stream that ever did.
+/// shared, may wait for all that has been enqueued on a stream that ever did, whatever bytes it read.
 pub(crate) fn each_wait_has_a_conflict(
     log: &[LoggedStep],
     acts: &[Act],
@@ -62,10 +62,11 @@ pub(crate) fn each_wait_has_a_conflict(
         let known = known(&acts[..at], stream, other).map_or(0, |known| known + 1);
         let why = conflicts.iter().copied().filter(|x| (known..recording).contains(x)).max();
         let more = why.map(|why| (why + 1..recording).filter(is_of_other).count());
+        let is_first = why.is_some_and(|why| !is_recorded(&acts[why..recording], other));
         tally.waits += 1;
         let more = match more {
-            Some(more) if more <= LATEST && matters(acts, at) => more,
-            _ if shared && !conflicts.is_empty() => {
+            Some(more) if more <= LATEST && is_first && matters(acts, at) => more,
+            _ if shared && of_same_memory(acts, next).iter().any(is_of_other) => {
                 tally.broad += 1;
                 continue;
             }
@@ -76,6 +77,9 @@ pub(crate) fn each_wait_has_a_conflict(
             Some(more) if more > LATEST => {
                 let why = format!("{more} operations too many of {other}");
                 return Err(format!("stream {stream} waits for {why}"));
+            }
+            Some(_) if !is_first => {
+                return Err(format!("wait {at} is for a later recording of {other} than would do"));
             }
             Some(_) => {
                 let why = format!("wait {at}, of stream {stream} for {other}");
@@ -88,14 +92,16 @@ pub(crate) fn each_wait_has_a_conflict(
 }
 
 /// Checks that what counts waits for users has every wait needed but for the `broad` ones, and,
-/// where there are none, missing where it is left out.
+/// where there are none, missing where it is left out. (A broad one, for a later recording than would do, can
+/// do for several others as well, of which more are needed then.)
 fn counts_agree(log: &[LoggedStep], broad: u64) -> Result<(), String> {
     let whole = wait_count(log);
     let made = |logged: &&LoggedStep| {
         matches!(logged.step, Step::Waited { .. }) && logged.refused.is_none()
     };
     let issued = log.iter().filter(made).count() as u64;
-    if whole.issued != issued || !(issued - broad..=issued).contains(&whole.needed) {
+    let most = if broad > 0 { u64::MAX } else { issued };
+    if whole.issued != issued || !(issued - broad..=most).contains(&whole.needed) {
         return Err(format!("counted: {whole}, {broad} of them for what was shared"));
     }
     if broad > 0 {
@@ -116,6 +122,11 @@ fn recorded(acts: &[Act], event: u64) -> Option<(usize, u64)> {
         Act::Record { event: of, stream } if of == event => Some((at, stream)),
         _ => None,
     })
+}
+
+/// Whether an event is recorded on that stream.
+fn is_recorded(acts: &[Act], on: u64) -> bool {
+    acts.iter().any(|act| matches!(*act, Act::Record { stream, .. } if stream == on))
 }
 
 /// The last recording on `other` that the host has seen finished, or that `stream` waits for.
