@@ -115,8 +115,10 @@ impl Allocation {
                 Err(unrecorded) => {
                     // Not under this lane's lock: one lane's is held at a time.
                     drop(enqueue);
-                    if let Some(other) = lanes(unrecorded.lane) {
-                        other.record_through(unrecorded.seq)?;
+                    for ticket in unrecorded {
+                        if let Some(other) = lanes(ticket.lane) {
+                            other.record_through(ticket.seq)?;
+                        }
                     }
                 }
             }

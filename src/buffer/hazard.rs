@@ -177,8 +177,12 @@ impl Hazards {
         Ok(())
     }
 
-    /// Notes an access by `ticket`, [checked](Hazards::check) first. `is_finished` says what is known of
-    /// other tickets, and what it says of one that is finished it says for ever.
+    /// [Checks](Hazards::check) an access by `ticket`. Where it is to all bytes and these were touched alike
+    /// before, as most are, that is one look, and the access is noted: true. Else it is to be
+    /// [noted](Hazards::note), once it is sure to be made.
+    ///
+    /// `is_finished` says what is known of other tickets, and what it says of one that is finished it says
+    /// for ever.
     #[inline]
     pub(crate) fn access(
         &mut self,
@@ -187,10 +191,9 @@ impl Hazards {
         is_finished: impl Fn(Ticket) -> bool,
         mut after: impl FnMut(Ticket),
         notes: &mut Notes,
-    ) -> Result<(), Range<usize>> {
+    ) -> Result<bool, Range<usize>> {
         let (mode, by, device) = (access.mode, Stamp::of(ticket), self.device);
         let private = self.is_private_to(ticket.lane);
-        // Most accesses are to all bytes of an allocation that were touched alike before.
         match self.histories.all_mut(&access.region) {
             Some(history) if history.defined || mode == Mode::Overwrite => {
                 let shared = self.shared;
@@ -207,16 +210,13 @@ impl Hazards {
                 }
                 let before = notes.replace(history, mode, by);
                 self.noted(ticket, mode.writes(), shared, Replaced::All(before), notes);
+                Ok(true)
             }
-            _ => {
-                self.check(access, ticket.lane, after)?;
-                self.note(access, ticket, is_finished, notes);
-            }
+            _ => self.check(access, ticket.lane, after).map(|()| false),
         }
-        Ok(())
     }
 
-    /// Notes an access by `ticket`, as [`Hazards::access`] does, unchecked.
+    /// Notes an access by `ticket`, unchecked.
     #[inline(never)]
     pub(crate) fn note(
         &mut self,
@@ -235,7 +235,9 @@ impl Hazards {
         let is_finished = |user: Stamp| is_finished(user.ticket(device));
         let mut pieces = 0;
         self.histories.edit(&region, |bytes, history| {
-            self.shared |= can_be_shared && history.is_used_beside(by, allocated, is_finished);
+            if can_be_shared && !self.shared {
+                self.shared = history.is_used_beside(by, allocated, is_finished);
+            }
             let before = notes.replace(history, mode, by);
             notes.pieces.push((bytes, before));
             pieces += 1;

@@ -38,16 +38,19 @@ impl<V: Clone + PartialEq> RegionMap<V> {
         }
     }
 
+    /// Whether that is all bytes: one row, as what leaves nothing between its rows is. (A piece with several
+    /// rows can have as many places, some of them beyond the allocation.)
     #[inline]
     pub(super) fn is_all(&self, region: &Region) -> bool {
-        region.bytes() == self.bytes
+        region.row() == self.bytes
     }
 
     /// The value of all bytes, where it is one and `region` is all of them.
     #[inline]
     pub(super) fn all_mut(&mut self, region: &Region) -> Option<&mut V> {
+        let is_all = self.is_all(region);
         match &mut self.values {
-            Values::One(only) => (region.bytes() == self.bytes).then_some(only),
+            Values::One(only) => is_all.then_some(only),
             Values::Cut(_) => None,
         }
     }
@@ -104,8 +107,9 @@ impl<V: Clone + PartialEq> RegionMap<V> {
         if region.bytes() == 0 {
             return;
         }
+        let is_all = self.is_all(region);
         if let Values::One(only) = &mut self.values {
-            if region.bytes() == self.bytes {
+            if is_all {
                 return each(*region, only);
             }
             self.values = Values::Cut(Box::new(Cut::new(self.bytes, only.clone())));

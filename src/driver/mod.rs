@@ -298,9 +298,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// `cuLaunchKernel`.
     ///
     /// # Safety
-    /// `params` point to values of the kernel's parameter types, `accesses` is all the memory that
-    /// the kernel touches, it is live until the kernel is done, and every conflicting access is
-    /// ordered with this operation. The function's module is loaded. The twin touches what
-    /// `accesses` says, no more.
+    /// `params` point to values of the kernel's parameter types, all memory that the kernel touches is live
+    /// until it is done, and every conflicting access is ordered with this operation. `accesses` is all that
+    /// memory, or empty where it is not [seen](Driver::sees_accesses). The function's module is loaded. The twin
+    /// touches what `accesses` says, no more.
     unsafe fn launch(&self, launch: &Launch<'_>, stream: &StreamHandle) -> DriverResult<()>;
 }

@@ -5,6 +5,7 @@
 //! held to the end; the buffers' locks are taken in the order of their numbers and released before
 //! any driver call; an access is noted before the call and taken back if the call is refused.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -85,20 +86,24 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
         let mut accesses = Accesses::default();
-        accesses.note(core, op, &touched, enqueue.ticket())?;
+        let looked = accesses.look(core, &touched, enqueue.ticket());
+        looked.map_err(|undefined| undefined.error(op))?;
         let waits = match enqueue.waits(accesses.after.iter(), |id: LaneId| core.lane(id)) {
             Ok(waits) => waits,
             Err(unrecorded) => {
-                // Another lane's event has to be recorded, which takes that lane's lock: never
+                // Other lanes' events have to be recorded, which takes those lanes' locks: never
                 // while ours is held. Then look again.
-                accesses.take_back();
+                drop(accesses);
                 drop(enqueue);
-                if let Some(other) = core.lane(unrecorded.lane) {
-                    other.record_through(unrecorded.seq)?;
+                for ticket in unrecorded {
+                    if let Some(other) = core.lane(ticket.lane) {
+                        other.record_through(ticket.seq)?;
+                    }
                 }
                 continue;
             }
         };
+        accesses.note_rest(core, &touched, enqueue.ticket());
         enqueue.take_ticket();
         accesses.publish();
         let enqueued = enqueue
@@ -109,7 +114,10 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             Ok(()) => {
                 note_reader(operands, enqueue.lane());
                 let seq = enqueue.finish(accesses.recording, Held::Yes);
-                if let Some(unseen) = waits.unseen().and_then(|id| core.lane(id)) {
+                let unseen = waits.unseen().and_then(|id| core.lane(id));
+                // An event that is referred to is not used again.
+                drop(waits);
+                if let Some(unseen) = unseen {
                     unseen.look_if_due();
                 }
                 return Ok(Completion::of_submission(lane, seq));
@@ -188,7 +196,8 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// The accesses of an operation, noted in records that are locked: nobody has seen the notes.
+/// The accesses of an operation, noted in records that are locked: nobody has seen the notes. They are
+/// taken back when this is dropped, unless they were published.
 #[derive(Default)]
 struct Accesses<'a> {
     /// One for each allocation, in the order of their numbers: every thread locks in that order.
@@ -196,34 +205,35 @@ struct Accesses<'a> {
     notes: Notes,
     /// What each of the notes is of, in turn, and which of `locked` is its record.
     noted: SmallVec<[(&'a Tracked, usize); 8]>,
+    /// What is still to be noted: which of the touched, and which of `locked` is its record.
+    rest: SmallVec<[(usize, usize); 8]>,
     /// What the operation must come after.
     after: Latest,
     recording: Recording,
 }
 
 impl<'a> Accesses<'a> {
-    /// Locks the records, and notes accesses by `ticket`. On `Err` nothing is noted: something would be
-    /// read that nothing has written.
-    fn note(
+    /// Locks the records, and finds what the operation must come after. Notes accesses by `ticket` where
+    /// that takes no more than this look. `Err`: something would be read that nothing has written.
+    fn look<'t>(
         &mut self,
         core: &DeviceCore,
-        op: OpKey,
-        touched: &Touched<'a>,
+        touched: &'t Touched<'a>,
         ticket: Ticket,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Undefined<'t, 'a>> {
         let is_finished = |other| core.is_known_finished(other);
-        let undefined = |tracked: &Tracked, operand: &Operand<'_>, range| {
-            let (operation, argument) = (op.name(), operand.argument);
-            Error::Uninitialised { operation, argument, buffer: tracked.describe(), range }
-        };
         for (frozen, tracked, operand) in &touched.frozen {
             let record = tracked.lock();
             frozen.settle(&record, tracked.bytes(), is_finished);
-            let checked = record.check(&operand.access, ticket.lane, |user| self.after.add(user));
-            checked.map_err(|range| undefined(tracked, operand, range))?;
+            let after = |user| self.after.add(user);
+            record.check(&operand.access, ticket.lane, after).map_err(|range| Undefined {
+                tracked,
+                operand,
+                range,
+            })?;
         }
         let mut last = None;
-        for &(tracked, operand) in &touched.noted {
+        for (index, (tracked, operand)) in touched.noted.iter().enumerate() {
             if last != Some(tracked.id()) {
                 self.locked.push(tracked.lock());
                 last = Some(tracked.id());
@@ -231,34 +241,67 @@ impl<'a> Accesses<'a> {
             let record = self.locked.len() - 1;
             let hazards = &mut *self.locked[record];
             let after = |user| self.after.add(user);
-            let noted =
-                hazards.access(&operand.access, ticket, is_finished, after, &mut self.notes);
-            if let Err(range) = noted {
-                self.take_back();
-                return Err(undefined(tracked, operand, range));
+            let noted = hazards
+                .access(&operand.access, ticket, is_finished, after, &mut self.notes)
+                .map_err(|range| Undefined { tracked, operand, range })?;
+            if noted {
+                self.noted(tracked, record);
+            } else {
+                self.rest.push((index, record));
             }
-            if tracked.memory() == Memory::Pinned {
-                self.recording = self.recording.max(Recording::BeforeNext);
-            }
-            if hazards.is_shared() {
-                self.recording = self.recording.max(Recording::Now);
-            }
-            self.noted.push((tracked, record));
         }
         Ok(())
     }
 
-    /// As if nothing had been noted.
-    fn take_back(&mut self) {
-        while let Some((_, record)) = self.noted.pop() {
-            self.locked[record].undo(&mut self.notes);
+    /// Notes what is not noted yet.
+    fn note_rest(&mut self, core: &DeviceCore, touched: &Touched<'a>, ticket: Ticket) {
+        let is_finished = |other| core.is_known_finished(other);
+        for at in 0..self.rest.len() {
+            let (index, record) = self.rest[at];
+            let (tracked, operand) = touched.noted[index];
+            self.locked[record].note(&operand.access, ticket, is_finished, &mut self.notes);
+            self.noted(tracked, record);
         }
-        self.locked.clear();
+    }
+
+    fn noted(&mut self, tracked: &'a Tracked, record: usize) {
+        self.noted.push((tracked, record));
+        if tracked.memory() == Memory::Pinned {
+            self.recording = self.recording.max(Recording::BeforeNext);
+        }
+        if self.locked[record].is_shared() {
+            self.recording = self.recording.max(Recording::Now);
+        }
     }
 
     /// Releases the records: from here on others order themselves after the operation.
     fn publish(&mut self) {
         self.locked.clear();
+    }
+}
+
+impl Drop for Accesses<'_> {
+    fn drop(&mut self) {
+        if !self.locked.is_empty() {
+            while let Some((_, record)) = self.noted.pop() {
+                self.locked[record].undo(&mut self.notes);
+            }
+        }
+    }
+}
+
+/// What an operation would read and nothing has written.
+struct Undefined<'t, 'a> {
+    tracked: &'a Tracked,
+    operand: &'t Operand<'a>,
+    range: Range<usize>,
+}
+
+impl Undefined<'_, '_> {
+    fn error(self, op: OpKey) -> Error {
+        let (operation, argument) = (op.name(), self.operand.argument);
+        let buffer = self.tracked.describe();
+        Error::Uninitialised { operation, argument, buffer, range: self.range }
     }
 }
 

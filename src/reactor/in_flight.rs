@@ -64,7 +64,8 @@ impl Operation {
 /// lane that goes leaves it behind, since its work still runs.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Every ticket up to here is known to be finished. Never above `recorded` of the lane.
+    /// Every ticket up to here is known to be finished. Never above `recorded` of the lane, but while that is
+    /// being recorded.
     pub(super) done: AtomicU64,
     /// Every ticket up to here came before something that was seen to finish, maybe on another lane.
     /// Nobody is woken for it.

@@ -96,7 +96,11 @@ impl Lane {
         Ok(event)
     }
 
-    fn make_record(&self, submit: &Submit, timed: bool) -> DriverResult<EventRef> {
+    fn make_record(&self, submit: &mut Submit, timed: bool) -> DriverResult<EventRef> {
+        submit.recordings += 1;
+        if submit.recordings.is_multiple_of(LOOK_EVERY) && submit.clock.is_wide() {
+            self.reactor.forget_finished(&mut submit.clock);
+        }
         let event = self.reactor.events().take(timed, &submit.clock)?;
         if let Err(error) = self.driver().event_record(event.handle(), &submit.stream) {
             self.reactor.events().give_back([event]);
@@ -114,9 +118,6 @@ impl Lane {
         drop(frontier);
         if recordings.is_multiple_of(LOOK_EVERY) {
             self.look_due.store(true, Relaxed);
-            if submit.clock.is_wide() {
-                self.reactor.forget_finished(&mut submit.clock);
-            }
         }
         self.recorded.store(seq, Release);
         submit.unrecorded = 0;

@@ -67,6 +67,8 @@ pub(crate) struct Submit {
     /// Driver calls enqueued since the last record.
     pub(super) unrecorded: u64,
     pub(super) last_key: u32,
+    /// How often an event was recorded.
+    pub(super) recordings: usize,
     /// What comes before all that is enqueued from here on, by the waits that were made: directly,
     /// and by what the streams waited for had waited for before.
     pub(super) clock: Clock,

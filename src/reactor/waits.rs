@@ -10,7 +10,7 @@ use super::lane::{Lane, LaneId};
 use super::submit::Enqueue;
 use crate::driver::DriverResult;
 
-/// Of some lanes, the last operation of each that was added. They are few: one is found by looking at all.
+/// Of some lanes, the last operation of each that was added, in the order of lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Latest {
     tickets: SmallVec<[Ticket; 8]>,
@@ -19,9 +19,15 @@ pub(crate) struct Latest {
 impl Latest {
     #[inline]
     pub(crate) fn add(&mut self, ticket: Ticket) {
-        match self.tickets.iter_mut().find(|last| last.lane == ticket.lane) {
-            Some(last) => last.seq = last.seq.max(ticket.seq),
-            None => self.tickets.push(ticket),
+        let is_before = |last: &Ticket| last.lane < ticket.lane;
+        // Mostly they are few.
+        let at = match self.tickets.len() {
+            len @ ..=8 => self.tickets.iter().position(|last| !is_before(last)).unwrap_or(len),
+            _ => self.tickets.partition_point(is_before),
+        };
+        match self.tickets.get_mut(at) {
+            Some(last) if last.lane == ticket.lane => last.seq = last.seq.max(ticket.seq),
+            _ => self.tickets.insert(at, ticket),
         }
     }
 
@@ -76,8 +82,8 @@ impl Waits {
 }
 
 impl Enqueue<'_> {
-    /// The fewest waits after which the operation comes after all of `after`; `Err` names an
-    /// operation that has no event yet. `lanes` finds a lane by its name.
+    /// The fewest waits after which the operation comes after all of `after`; `Err` names the
+    /// operations that have no event yet. `lanes` finds a lane by its name.
     ///
     /// Nothing needs saying of what is on this lane, is known to be finished, or comes before this
     /// lane's waits. Of the rest, each lane's earliest event after the operation is waited for,
@@ -86,8 +92,8 @@ impl Enqueue<'_> {
         &self,
         after: impl Iterator<Item = Ticket>,
         lanes: impl Fn(LaneId) -> Option<&'a Arc<Lane>>,
-    ) -> Result<Waits, Ticket> {
-        let (own, mut waits) = (self.lane(), Waits::default());
+    ) -> Result<Waits, SmallVec<[Ticket; 4]>> {
+        let (own, mut waits, mut missing) = (self.lane(), Waits::default(), SmallVec::new());
         for ticket in after {
             if ticket.lane == own || self.submit.clock.covers(ticket) {
                 continue;
@@ -102,11 +108,17 @@ impl Enqueue<'_> {
             if other.is_known_finished(ticket.seq) {
                 continue;
             }
-            let Some((_, at, event)) = covering else { return Err(ticket) };
+            let Some((_, at, event)) = covering else {
+                missing.push(ticket);
+                continue;
+            };
             waits.found.push(Wait { at: other.ticket(at), event });
             if other.is_look_due() {
                 waits.unseen = Some(ticket.lane);
             }
+        }
+        if !missing.is_empty() {
+            return Err(missing);
         }
         waits.reduce();
         Ok(waits)

@@ -180,6 +180,7 @@ fn of_a_stream_that_is_waited_for_the_newest_event_is_asked_for_once_in_16() -> 
 fn what_was_waited_for_on_streams_far_apart_is_remembered() -> Result<()> {
     let (device, [a, b, _], [mut x, mut y, mut z]) = three();
     let urgent = device.stream_with(StreamOptions::default().priority(Priority::High));
+    assert!(urgent.number() - a.number() >= 16, "a stream remembers 16 in a row with less effort");
     a.in_scope(|| increment(&mut x))?;
     urgent.in_scope(|| increment(&mut y))?;
     let before = waits(&device);

@@ -286,7 +286,13 @@ impl Both {
         conflicts.retain(|user| user.lane != by.lane);
         let add = |user| after.push(user);
         match self.hazards.access(access, by, is_finished, add, notes) {
-            Ok(()) => assert_eq!(after, conflicts, "{access:?}"),
+            Ok(noted) => {
+                assert_eq!(after, conflicts, "{access:?}");
+                assert_eq!(notes.notes.len(), before + usize::from(noted));
+                if !noted {
+                    self.hazards.note(access, by, is_finished, notes);
+                }
+            }
             Err(undefined) => {
                 assert_ne!(access.mode, Mode::Overwrite);
                 assert_eq!(self.model.undefined_in(&access.region), Some(undefined));

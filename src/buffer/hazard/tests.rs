@@ -343,3 +343,18 @@ fn bytes_written_again_before_a_half_refused_write_is_undefined_stay_defined() {
     assert_eq!(hazards.undefined_in(&Region::of_bytes(2..8)), Some(4..8));
     assert_eq!(hazards.undefined_in(&Region::of_bytes(2..4)), None);
 }
+
+/// Columns of 25 bytes as rows of 6: together they have as many places as there are bytes.
+#[test]
+fn a_write_of_all_bytes_that_is_taken_back_leaves_columns_of_a_ragged_last_row_as_they_were() {
+    let mut hazards = Hazards::new(25, Some(t(9, 1)));
+    let column = |start, rows, mode| Access { region: Region::of_rows(start, 1, rows, 6), mode };
+    note(&mut hazards, &column(0, 5, Mode::Read), t(1, 1));
+    note(&mut hazards, &column(5, 4, Mode::Overwrite), t(2, 1));
+    hazards.sweep(|ticket| ticket == t(1, 1));
+    let before = conflicts(&hazards, &overwrite(0..25));
+    assert_eq!(before, [t(2, 1), t(9, 1)]);
+    let mut all = note(&mut hazards, &overwrite(0..25), t(3, 1));
+    hazards.undo(&mut all);
+    assert_eq!(conflicts(&hazards, &overwrite(0..25)), before);
+}

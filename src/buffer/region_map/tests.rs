@@ -205,3 +205,43 @@ fn columns_are_told_apart_cheaply_among_many_ranges() {
     }
     assert!(map.pieces() <= 1_200, "{}", map.pieces());
 }
+
+/// What `edit` hands out, given back in either order.
+#[test]
+fn what_a_change_of_all_bytes_replaced_can_be_put_back() {
+    let mut random = SplitMix64::new(11);
+    let mut cut = 0;
+    for _ in 0..20_000 {
+        // A last row as long as the others, or shorter; as many bytes as some columns have places.
+        let (pitch, rows) = (2 + random.below(6) as usize, 1 + random.below(6) as usize);
+        let bytes = if random.below(2) == 0 {
+            1 + random.below(40) as usize
+        } else {
+            (1 + random.below(pitch as u64 - 1) as usize) * rows
+        };
+        let mut map = RegionMap::new(bytes, 0);
+        for value in 1..1 + random.below(6) {
+            map.edit(&any_region(&mut random, bytes), |_, old| *old = value);
+        }
+        map.compact(|value| *value %= 3);
+        cut += usize::from(map.pieces() > 1);
+        let values: Vec<_> = (0..bytes).map(|at| *map.run_at(at).unwrap().1).collect();
+        let mut replaced = Vec::new();
+        map.edit(&Region::of_bytes(0..bytes), |region, value| {
+            replaced.push((region, std::mem::replace(value, 100)));
+        });
+        map.compact(|_| {});
+        assert_eq!(map.pieces(), 1);
+        if random.below(2) == 0 {
+            replaced.reverse();
+        }
+        for (region, value) in replaced {
+            map.edit(&region, |_, now| {
+                assert_eq!(*now, 100, "in two of what was handed out");
+                *now = value;
+            });
+        }
+        holds_as(&map, &values);
+    }
+    assert!(cut > 5_000, "{cut}");
+}

@@ -1,5 +1,6 @@
 //! Whether waits are made for nothing.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use headwater::testing::{LoggedStep, Step, wait_count};
@@ -100,7 +101,11 @@ fn counts_agree(log: &[LoggedStep], broad: u64) -> Result<(), String> {
         matches!(logged.step, Step::Waited { .. }) && logged.refused.is_none()
     };
     let issued = log.iter().filter(made).count() as u64;
-    let most = if broad > 0 { u64::MAX } else { issued };
+    let streams = log.iter().filter_map(|logged| match logged.step {
+        Step::Recorded { stream, .. } => Some(stream),
+        _ => None,
+    });
+    let most = issued + broad * streams.collect::<HashSet<_>>().len() as u64;
     if whole.issued != issued || !(issued - broad..=most).contains(&whole.needed) {
         return Err(format!("counted: {whole}, {broad} of them for what was shared"));
     }
