@@ -10,24 +10,33 @@ use super::lane::{Lane, LaneId};
 use super::submit::Enqueue;
 use crate::driver::DriverResult;
 
-/// Of some lanes, the last operation of each that was added, in the order of lanes.
+/// Of some lanes, the last operation of each that was added.
 #[derive(Debug, Default)]
 pub(crate) struct Latest {
-    tickets: SmallVec<[Ticket; 8]>,
+    /// Ascending by lane, if they are not few.
+    tickets: SmallVec<[Ticket; FEW]>,
 }
+
+/// Among so many a lane is found by looking at all.
+const FEW: usize = 8;
 
 impl Latest {
     #[inline]
     pub(crate) fn add(&mut self, ticket: Ticket) {
-        let is_before = |last: &Ticket| last.lane < ticket.lane;
-        // Mostly they are few.
-        let at = match self.tickets.len() {
-            len @ ..=8 => self.tickets.iter().position(|last| !is_before(last)).unwrap_or(len),
-            _ => self.tickets.partition_point(is_before),
+        let found = match self.tickets.len() {
+            ..=FEW => self.tickets.iter().position(|last| last.lane == ticket.lane),
+            _ => self.tickets.binary_search_by_key(&ticket.lane, |last| last.lane).ok(),
         };
-        match self.tickets.get_mut(at) {
-            Some(last) if last.lane == ticket.lane => last.seq = last.seq.max(ticket.seq),
-            _ => self.tickets.insert(at, ticket),
+        match found {
+            Some(at) => self.tickets[at].seq = self.tickets[at].seq.max(ticket.seq),
+            None => self.add_lane(ticket),
+        }
+    }
+
+    fn add_lane(&mut self, ticket: Ticket) {
+        self.tickets.push(ticket);
+        if self.tickets.len() > FEW {
+            self.tickets.sort_unstable();
         }
     }
 
@@ -149,5 +158,29 @@ impl Enqueue<'_> {
     /// Whether what comes next comes after `ticket`, by the waits that were made.
     pub(crate) fn comes_after(&self, ticket: Ticket) -> bool {
         ticket.lane.device() == self.lane().device() && self.submit.clock.covers(ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_lane_the_last_operation_counts_however_many_lanes_there_are() {
+        for lanes in [1, 8, 9, 40] {
+            let mut latest = Latest::default();
+            for seq in [3, 7, 5] {
+                for lane in (0..lanes).rev() {
+                    latest.add(Ticket { lane: LaneId(lane * 7 % 41), seq: seq + lane });
+                }
+            }
+            let mut told: Vec<_> = latest.iter().collect();
+            told.sort();
+            let mut expected: Vec<_> = (0..lanes)
+                .map(|lane| Ticket { lane: LaneId(lane * 7 % 41), seq: 7 + lane })
+                .collect();
+            expected.sort();
+            assert_eq!(told, expected);
+        }
     }
 }
