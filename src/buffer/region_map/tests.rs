@@ -225,7 +225,7 @@ fn what_a_change_of_all_bytes_replaced_can_be_put_back() {
         }
         map.compact(|value| *value %= 3);
         cut += usize::from(map.pieces() > 1);
-        let values: Vec<_> = (0..bytes).map(|at| *map.run_at(at).unwrap().1).collect();
+        let values: Vec<_> = (0..bytes).filter_map(|at| Some(*map.run_at(at)?.1)).collect();
         let mut replaced = Vec::new();
         map.edit(&Region::of_bytes(0..bytes), |region, value| {
             replaced.push((region, std::mem::replace(value, 100)));
