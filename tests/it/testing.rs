@@ -403,10 +403,12 @@ fn a_gate_holds_back_what_is_enqueued_after_it_and_no_other_stream() -> Result<(
     let gate = Gate::new(&device)?;
     let (held, free) = (device.stream(), device.stream());
     let mut x = held.in_scope(|| device.zeros::<u32>(64))?;
+    let mut y = free.in_scope(|| device.zeros::<u32>(64))?;
+    // Once before: memory, and a kernel's first launch, can wait for the gate's kernel.
+    wait(free.in_scope(|| increment(&mut y))?)?;
     let before = held.synchronize();
     gate.hold(&held)?;
     let mut after = held.in_scope(|| increment(&mut x))?;
-    let mut y = free.in_scope(|| device.zeros::<u32>(64))?;
     wait(free.in_scope(|| increment(&mut y))?)?;
     wait(before)?;
     assert!(!after.is_finished()?);
