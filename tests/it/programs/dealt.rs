@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use headwater::{DeviceBuffer, Error, HostBuffer, NotRejoined};
+use headwater::{DeviceBuffer, Error, HostBuffer, NotDivided, NotRejoined};
 
 use super::memory::Held;
 use super::names::{LENGTHS, Name, Operand, View};
@@ -12,33 +12,25 @@ use crate::kernels::increment;
 
 /// Whatever kinds of parts there are.
 fn dealt(held: Held, deal: Deal) -> Result<Vec<Held>, Error> {
-    Ok(match (held, deal) {
-        (Held::Buffer(buffer), Deal::Parts(parts)) => buffer
-            .into_parts(parts)
-            .map_err(|refused| refused.error)?
-            .into_iter()
-            .map(Held::Part)
-            .collect(),
-        (Held::Buffer(buffer), Deal::Chunks(len)) => buffer
-            .into_chunks(len)
-            .map_err(|refused| refused.error)?
-            .into_iter()
-            .map(Held::Part)
-            .collect(),
-        (Held::Pinned(buffer), Deal::Parts(parts)) => buffer
-            .into_parts(parts)
-            .map_err(|refused| refused.error)?
-            .into_iter()
-            .map(Held::PinnedPart)
-            .collect(),
-        (Held::Pinned(buffer), Deal::Chunks(len)) => buffer
-            .into_chunks(len)
-            .map_err(|refused| refused.error)?
-            .into_iter()
-            .map(Held::PinnedPart)
-            .collect(),
+    match (held, deal) {
+        (Held::Buffer(buffer), Deal::Parts(parts)) => each(buffer.into_parts(parts), Held::Part),
+        (Held::Buffer(buffer), Deal::Chunks(len)) => each(buffer.into_chunks(len), Held::Part),
+        (Held::Pinned(buffer), Deal::Parts(parts)) => {
+            each(buffer.into_parts(parts), Held::PinnedPart)
+        }
+        (Held::Pinned(buffer), Deal::Chunks(len)) => {
+            each(buffer.into_chunks(len), Held::PinnedPart)
+        }
         _ => unreachable!("no line deals out other than buffers"),
-    })
+    }
+}
+
+fn each<B, P>(
+    dealt: Result<Vec<P>, NotDivided<B>>,
+    held: fn(P) -> Held,
+) -> Result<Vec<Held>, Error> {
+    let parts = dealt.map_err(|refused| refused.error)?;
+    Ok(parts.into_iter().map(held).collect())
 }
 
 /// The range of a part of a buffer of twice as many elements is that of no part of a line.
