@@ -37,6 +37,8 @@ pub struct DeviceBuilder {
     watch: Watch,
     watch_with: Option<Together>,
     queue_limit: u64,
+    memory_limit: Option<u64>,
+    keep_memory: bool,
     by_hand: bool,
     hook: ErrorHook,
 }
@@ -101,6 +103,8 @@ impl Device {
             watch: Watch::default(),
             watch_with: None,
             queue_limit: QUEUE_LIMIT,
+            memory_limit: None,
+            keep_memory: true,
             by_hand: false,
             hook: ErrorHook::default(),
         }
@@ -239,6 +243,22 @@ impl DeviceBuilder {
         self
     }
 
+    /// How many bytes of device memory this `Device` may have, what it keeps for reuse and what is in flight
+    /// included. More is [`Error::OutOfMemory`](crate::Error::OutOfMemory), after the same has been tried as where the
+    /// device has no more. Default: as much as the device has.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Whether the device memory of buffers that are dropped is kept for the next ones (default), or goes to the
+    /// driver at once. Kept, an allocation of a size that was there before costs no call of the driver. Given
+    /// back, every buffer is an allocation of its own, which `compute-sanitizer` and the like can tell from others.
+    pub fn keep_memory(mut self, on: bool) -> Self {
+        self.keep_memory = on;
+        self
+    }
+
     /// Has errors told to `hook` that no call returns: memory, events, streams or modules that
     /// could not be given back when their last handle was dropped
     /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
@@ -306,6 +326,8 @@ impl DeviceBuilder {
             events_in_advance: 64,
             task_streams: 32,
             leased_streams: 16,
+            memory_limit: self.memory_limit,
+            keeps_memory: self.keep_memory,
             hook: self.hook,
         };
         let mut backend = match target {

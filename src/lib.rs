@@ -123,11 +123,14 @@ pub use buffer::{
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
-pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions, Synchronize};
+pub use device::{
+    Device, Elapsed, Event, MemoryStats, Priority, Ready, Stream, StreamOptions, Synchronize,
+    Tenant, TenantStats, Trim,
+};
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;
-pub use op::{CopySource, CopyTarget, OnDevice, ToVec, Upload};
+pub use op::{AllocWait, CopySource, CopyTarget, OnDevice, ToVec, Upload};
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 

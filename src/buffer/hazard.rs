@@ -103,6 +103,24 @@ impl Hazards {
         }
     }
 
+    /// Memory that was somebody else's, with nothing in it: `users` may still touch it, the last of each lane.
+    pub(crate) fn after(bytes: usize, users: &[Ticket]) -> Self {
+        let mut readers: Readers = users.iter().map(|user| Stamp::of(*user)).collect();
+        readers.sort_unstable();
+        let mut lanes = Lanes::NONE;
+        readers.iter().for_each(|user| lanes = lanes.with(user.lane()));
+        let history = History { writer: None, readers, defined: false };
+        Hazards {
+            histories: RegionMap::new(bytes, history),
+            device: users.first().map_or(0, |user| user.lane.device()),
+            lanes,
+            changes: 0,
+            allocated: None,
+            shared: false,
+            sweep_above: FEW_PIECES,
+        }
+    }
+
     /// Whether no access conflicts with one on `lane`, because all are on that lane too.
     pub(crate) fn is_private_to(&self, lane: LaneId) -> bool {
         self.lanes == Lanes::NONE || self.lanes == Lanes::one(lane.index() as u16)

@@ -39,6 +39,7 @@ pub use host_buffer::HostBuffer;
 pub use into_view::{IntoDeviceSlice, IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut};
 pub use part::{DevicePart, HostPart, NotDivided, NotRejoined};
 pub use pieces::Pieces;
+pub(crate) use pod::byte_len;
 pub use rows::{TileMut, TileRef};
 pub(crate) use shape::Shape;
 pub use shared::SharedBuffer;

@@ -7,7 +7,7 @@ const MOST_ALIGN: usize = 64;
 
 /// Bytes that `len` elements of `T` take. Does not compile for elements that memory is not aligned
 /// for.
-pub(super) fn byte_len<T>(len: usize) -> Result<usize> {
+pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
     const { assert!(align_of::<T>() <= MOST_ALIGN, "elements are aligned to 64 bytes at most") };
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
     bytes.ok_or(Error::TooLarge { len, element_size: size_of::<T>() })

@@ -6,6 +6,7 @@ mod default_streams;
 mod event;
 mod functions;
 mod lanes;
+mod memory;
 #[cfg(all(test, headwater_loom))]
 #[allow(clippy::unwrap_used)]
 pub(crate) mod models;
@@ -22,17 +23,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use current::{
-    Frame, FrameGuard, Frames, current_frame, current_frames, install_task_id,
+    Frame, FrameGuard, Frames, budget, current_frame, current_frames, install_task_id,
 };
 pub use event::{Elapsed, Event};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
+pub(crate) use memory::{Before, Budget, DeviceBlock, MemoryRequest, Users};
+pub use memory::{MemoryStats, Tenant, TenantStats, Trim};
 pub(crate) use pinned::PinnedBlock;
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 pub use synchronize::Synchronize;
 
 use self::default_streams::DefaultStreams;
 use self::lanes::Lanes;
+use self::memory::MemoryPool;
 use self::pinned::PinnedPool;
 use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
@@ -68,6 +72,10 @@ pub(crate) struct DeviceOptions {
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
     pub(crate) leased_streams: u16,
+    /// Bytes of device memory, where it is not to be all of it.
+    pub(crate) memory_limit: Option<u64>,
+    /// Whether device memory is kept for reuse.
+    pub(crate) keeps_memory: bool,
     pub(crate) hook: ErrorHook,
 }
 
@@ -86,6 +94,7 @@ pub(crate) struct DeviceCore {
     streams: StreamPool,
     tasks: TaskStreams,
     default_streams: Arc<DefaultStreams>,
+    memory: MemoryPool,
     pinned: PinnedPool,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
@@ -116,6 +125,8 @@ impl Device {
         let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
         let streams = StreamPool::new(&lanes, &options).map_err(refused)?;
         let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;
+        let total = reactor.driver().info().total_memory;
+        let memory = MemoryPool::new(total, options.memory_limit, options.keeps_memory);
         let core = DeviceCore {
             number,
             reactor,
@@ -123,6 +134,7 @@ impl Device {
             streams,
             tasks,
             default_streams: Arc::default(),
+            memory,
             pinned: PinnedPool::default(),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
@@ -235,6 +247,10 @@ impl DeviceCore {
         &self.reactor
     }
 
+    pub(crate) fn memory(&self) -> &MemoryPool {
+        &self.memory
+    }
+
     pub(crate) fn pinned(&self) -> &PinnedPool {
         &self.pinned
     }
@@ -255,12 +271,6 @@ impl DeviceCore {
     /// The lane of that name, if it is one of this device.
     pub(crate) fn lane(&self, id: LaneId) -> Option<&Arc<Lane>> {
         self.lanes.get(id)
-    }
-
-    /// Where memory is freed that was used on that lane: there, unless it is a thread's. Memory is
-    /// dropped on any.
-    pub(crate) fn for_frees<'a>(&'a self, lane: &'a Arc<Lane>) -> &'a Arc<Lane> {
-        if lane.is_of_a_thread() { self.streams.reclaim() } else { lane }
     }
 
     /// Whether an operation of this device is known to be finished. A lane that is gone has nothing on it.

@@ -37,6 +37,8 @@ calls! {
     Alloc = "cuMemAllocFromPoolAsync",
     Free = "cuMemFreeAsync",
     MemoryFree = "cuMemGetInfo",
+    PoolTrim = "cuMemPoolTrimTo",
+    PoolUsage = "cuMemPoolGetAttribute",
     HostAlloc = "cuMemHostAlloc",
     HostFree = "cuMemFreeHost",
     CopyH2D = "cuMemcpyHtoDAsync",

@@ -16,8 +16,8 @@ use super::races::Checker;
 use super::step::{Step, Touched};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
-    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
-    StreamHandle,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
+    PtxError, StreamHandle,
 };
 use crate::sync::Condvar;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -284,6 +284,14 @@ impl Driver for ModelDriver {
 
     fn memory_free(&self) -> DriverResult<u64> {
         Ok(self.info.total_memory)
+    }
+
+    fn pool_trim(&self, _keep: u64) -> DriverResult<()> {
+        Ok(())
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        Ok(PoolUsage::default())
     }
 
     fn host_alloc(&self, _bytes: usize) -> DriverResult<NonNull<u8>> {

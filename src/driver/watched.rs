@@ -17,7 +17,7 @@ use super::witness::{Watch, Witness};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
     DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, MemAccess, ModuleHandle,
-    PtxError, StreamHandle,
+    PoolUsage, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -261,6 +261,20 @@ impl Driver for Watched {
         one(&self.counters.memory_queries);
         let made = self.inner.memory_free();
         self.saw(&made, |_| Step::Other { call: DriverCall::MemoryFree });
+        made
+    }
+
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        one(&self.counters.pool_trims);
+        let made = self.inner.pool_trim(keep);
+        self.saw(&made, |_| Step::Other { call: DriverCall::PoolTrim });
+        made
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        one(&self.counters.memory_queries);
+        let made = self.inner.pool_usage();
+        self.saw(&made, |_| Step::Other { call: DriverCall::PoolUsage });
         made
     }
 

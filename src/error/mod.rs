@@ -325,22 +325,46 @@ pub enum Error {
         limit: usize,
     },
 
-    /// The device has not enough memory.
+    /// The device has not enough memory, or not as much is left within the `Device`'s
+    /// [limit](crate::DeviceBuilder::memory_limit): after what can be reused was looked for, and what is kept was
+    /// given back to the driver.
     #[error(
-        "out of device memory: {requested} bytes asked for, {} free of {total}; {}",
+        "out of device memory: {requested} bytes asked for, {} free on the device, {cached} kept and {in_flight} \
+         in flight of at most {limit}; {}",
         free.map_or("an unknown number".into(), |free| free.to_string()),
-        if *requested as u64 > *total { "ask for less" } else {
-            "drop buffers, or wait until those dropped are free"
+        if requested > limit { "ask for less" } else {
+            "drop buffers, or wait for others to be dropped with `alloc_wait`"
         }
     )]
     #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
-        requested: usize,
-        /// Bytes free, where the driver says how many.
+        requested: u64,
+        /// Bytes that nobody has, of any process, where the driver says how many.
         free: Option<u64>,
-        /// Bytes the device has in all. The driver is not asked for more.
-        total: u64,
+        /// Bytes of buffers that were dropped, which operations may still touch.
+        in_flight: u64,
+        /// Bytes kept for reuse.
+        cached: u64,
+        /// Bytes that the `Device` may have. The driver is not asked for more.
+        limit: u64,
+    },
+
+    /// A tenant was to have more device memory than its budget.
+    #[error(
+        "a block of {requested} bytes was to be taken of a budget of {budget}, of which {in_use} are taken; {}",
+        if requested > budget { "ask for less" } else {
+            "drop buffers of this tenant, or wait for that with `alloc_wait`"
+        }
+    )]
+    #[non_exhaustive]
+    OverBudget {
+        /// Bytes of the block that would have been taken.
+        requested: u64,
+        /// Bytes of the tenant's buffers.
+        in_use: u64,
+        /// Bytes that these may be.
+        budget: u64,
     },
 
     /// The system has no more memory to lock for copies: what [`alloc_host`], [`upload`] and

@@ -33,6 +33,7 @@ impl Error {
             Error::WrongThread { .. } => "WrongThread",
             Error::TooManyStreams { .. } => "TooManyStreams",
             Error::OutOfMemory { .. } => "OutOfMemory",
+            Error::OverBudget { .. } => "OverBudget",
             Error::OutOfPinnedMemory { .. } => "OutOfPinnedMemory",
             Error::TooLarge { .. } => "TooLarge",
             Error::InFlight { .. } => "InFlight",

@@ -16,6 +16,7 @@ mod staged;
 mod submit;
 mod twin;
 
+pub use alloc::AllocWait;
 pub use copy::{CopySource, CopyTarget, OnDevice};
 pub use gate::Gate;
 pub use geometry::Geometry;

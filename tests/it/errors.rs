@@ -260,8 +260,13 @@ fn all() -> Result<Vec<Told>> {
     );
     put(
         "more than there is",
-        "1099511627776 bytes asked for, 1717",
+        "1099511627776 bytes asked for, 12884900096 free",
         device.alloc::<u8>(1 << 40).map(drop),
+    );
+    put(
+        "more than a tenant has",
+        "a block of 1024 bytes was to be taken of a budget of 1000, of which 0",
+        device.tenant(1_000).in_scope(|| device.alloc::<u8>(1_000)).map(drop),
     );
     put("a block of a million threads", "[1000000, 1, 1]", thick(&mut x).map(drop));
     put(
@@ -332,7 +337,7 @@ fn all() -> Result<Vec<Told>> {
 
     let (sender, told) = std::sync::mpsc::channel();
     let device = simulated_with(SimOptions::new(), |builder| {
-        builder.on_error(move |error| drop(sender.send(error.clone())))
+        builder.keep_memory(false).on_error(move |error| drop(sender.send(error.clone())))
     });
     let x = device.zeros::<u32>(64)?;
     sim(&device).inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));

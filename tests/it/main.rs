@@ -29,6 +29,7 @@ mod layers;
 mod lost;
 mod many_devices;
 mod many_tasks;
+mod memory;
 mod operations;
 mod oracle;
 mod order;

@@ -278,7 +278,9 @@ fn more_than_there_is_or_can_be_addressed_is_refused() -> Result<()> {
     let allocs = || device.driver_calls().expect("counted").allocs;
     let before = allocs();
     let refused = device.alloc::<u8>(most + 1);
-    assert!(matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == most + 1));
+    assert!(
+        matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == most as u64 + 1)
+    );
     assert!(matches!(device.alloc::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
     assert!(matches!(device.alloc_host::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
     assert_eq!(allocs(), before, "the driver was asked, which takes all there is for a moment");

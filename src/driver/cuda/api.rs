@@ -94,6 +94,10 @@ api! {
     cuMemPoolSetAttribute = cuMemPoolSetAttribute(
         pool: CUmemoryPool, attribute: sys::CUmemPool_attribute, value: *mut c_void
     );
+    cuMemPoolGetAttribute = cuMemPoolGetAttribute(
+        pool: CUmemoryPool, attribute: sys::CUmemPool_attribute, value: *mut c_void
+    );
+    cuMemPoolTrimTo = cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemPoolDestroy = cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemAllocFromPoolAsync = cuMemAllocFromPoolAsync(
         ptr: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream

@@ -18,8 +18,8 @@ use super::module;
 use crate::driver::CopyMemory::{Device, Host};
 use crate::driver::{
     ContextHandle, CopyMemory, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
-    DriverError, DriverResult, EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
-    StreamHandle,
+    DriverError, DriverResult, EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
+    PtxError, StreamHandle,
 };
 
 /// Bytes: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU.
@@ -197,6 +197,16 @@ impl Driver for Cuda {
         // SAFETY: both locals outlive the call.
         unsafe { self.api().cuMemGetInfo(&mut free, &mut total) }?;
         Ok(free as u64)
+    }
+
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        self.pool.trim(keep)
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        let _current = self.context.enter(RARE)?;
+        self.pool.usage()
     }
 
     fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {

@@ -17,14 +17,15 @@ use super::memory::HostMemory;
 use super::module::kernels_of;
 use super::op::SimOpKind;
 use super::options::{Hardware, Pageable, SimOptions};
+use super::reach::frees_before;
 use super::state::{Event, Item, StreamOf};
 use super::timeline::Takes;
 use super::violation::Violation;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
-    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PtxError,
-    StreamHandle, Touched,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
+    PtxError, StreamHandle, Touched,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -217,8 +218,10 @@ impl Driver for SimDriver {
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
-        let memory = &mut entered.state.devices[self.device()].memory;
-        let Some((ptr, allocation)) = memory.alloc(bytes) else {
+        let state = &mut *entered.state;
+        let memory = &mut state.devices[self.device()].memory;
+        let in_order = || frees_before(&state.streams, stream.id());
+        let Some((ptr, allocation)) = memory.alloc(bytes, in_order) else {
             entered.state.need_frees(self.device());
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
@@ -239,6 +242,18 @@ impl Driver for SimDriver {
         let entered = self.enter(DriverCall::MemoryFree)?;
         let free = entered.state.devices[self.device()].memory.free_bytes();
         entered.done(free)
+    }
+
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::PoolTrim)?;
+        entered.state.devices[self.device()].memory.trim(keep);
+        entered.done(())
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        let entered = self.enter(DriverCall::PoolUsage)?;
+        let usage = entered.state.devices[self.device()].memory.usage();
+        entered.done(usage)
     }
 
     fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
