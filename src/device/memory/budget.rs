@@ -57,6 +57,7 @@ impl Drop for Charge {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -102,7 +102,7 @@ impl State {
     /// Memory came back: whom to wake.
     fn returned(&mut self) -> Option<Waker> {
         self.returned += 1;
-        self.waiting.to_wake()
+        self.waiting.take_next()
     }
 }
 

@@ -75,13 +75,14 @@ impl Queue {
     }
 
     /// Whom to wake, where memory or a budget has come back or a place is left: each whose turn it is.
-    pub(super) fn to_wake(&mut self) -> Option<Waker> {
+    pub(super) fn take_next(&mut self) -> Option<Waker> {
         let first = self.waiting.iter().position(Waiting::is_within_budget)?;
         self.waiting[first].waker.take()
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -117,9 +118,9 @@ mod tests {
         for place in [tenant, other] {
             queue.wake_by(place, Waker::noop().clone());
         }
-        assert!(queue.to_wake().is_some(), "the other one");
-        assert!(queue.to_wake().is_none(), "it is awake");
+        assert!(queue.take_next().is_some(), "the other one");
+        assert!(queue.take_next().is_none(), "it is awake");
         drop(spent);
-        assert!(queue.to_wake().is_some(), "the tenant's");
+        assert!(queue.take_next().is_some(), "the tenant's");
     }
 }

@@ -139,7 +139,7 @@ impl MemoryRequest {
         let Some(place) = self.place.take() else { return };
         let (own, next) = {
             let mut state = self.core.memory().state.lock();
-            (state.waiting.leave(place), state.waiting.to_wake())
+            (state.waiting.leave(place), state.waiting.take_next())
         };
         drop(own);
         next.into_iter().for_each(wake);
