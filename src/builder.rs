@@ -38,6 +38,8 @@ pub struct DeviceBuilder {
     watch_with: Option<Together>,
     queue_limit: u64,
     memory_limit: Option<u64>,
+    in_flight_bytes: Option<u64>,
+    in_flight_operations: Option<u64>,
     keep_memory: bool,
     by_hand: bool,
     hook: ErrorHook,
@@ -104,6 +106,8 @@ impl Device {
             watch_with: None,
             queue_limit: QUEUE_LIMIT,
             memory_limit: None,
+            in_flight_bytes: None,
+            in_flight_operations: None,
             keep_memory: true,
             by_hand: false,
             hook: ErrorHook::default(),
@@ -251,6 +255,25 @@ impl DeviceBuilder {
         self
     }
 
+    /// How many bytes copies between the device and pinned memory may have in flight together, on all streams:
+    /// one more is [`TooMuchInFlight`](crate::Error::TooMuchInFlight), unless nothing is in flight. [`Device::ready`] waits for room.
+    /// Transfers of ordinary memory are bounded by the pinned memory that they go through, and not counted.
+    ///
+    /// For programs that take in work faster than the device does it: what waits then waits in the program, where it
+    /// can be refused or put in another order. Default: no limit, which costs nothing; a stream takes 1,000
+    /// operations in any case.
+    pub fn in_flight_bytes(mut self, bytes: u64) -> Self {
+        self.in_flight_bytes = Some(bytes);
+        self
+    }
+
+    /// How many launches, copies and fills may be in flight on all streams together, as
+    /// [`in_flight_bytes`](DeviceBuilder::in_flight_bytes). Default: no limit.
+    pub fn in_flight_operations(mut self, operations: u64) -> Self {
+        self.in_flight_operations = Some(operations);
+        self
+    }
+
     /// Whether the device memory of buffers that are dropped is kept for the next ones (default), or goes to the
     /// driver at once. Kept, an allocation of a size that was there before costs no call of the driver. Given
     /// back, every buffer is an allocation of its own, which `compute-sanitizer` and the like can tell from others.
@@ -327,6 +350,8 @@ impl DeviceBuilder {
             task_streams: 32,
             leased_streams: 16,
             memory_limit: self.memory_limit,
+            in_flight_bytes: self.in_flight_bytes,
+            in_flight_operations: self.in_flight_operations,
             keeps_memory: self.keep_memory,
             hook: self.hook,
         };

@@ -124,11 +124,11 @@ pub use buffer::{
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{
-    Device, Elapsed, Event, MemoryStats, Priority, Ready, Stream, StreamOptions, Synchronize,
-    Tenant, TenantStats, Trim,
+    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, Priority, Ready, Stream,
+    StreamOptions, Synchronize, Tenant, TenantStats, Trim,
 };
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
-pub use error::{DeviceFailure, Error, Result, Suspect};
+pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};
 pub use headwater_macros::kernels;
 pub use op::{AllocWait, CopySource, CopyTarget, OnDevice, ToVec, Upload};
 pub use reactor::{Completion, StreamRole};

@@ -4,6 +4,7 @@ mod close;
 mod current;
 mod default_streams;
 mod event;
+mod flow;
 mod functions;
 mod lanes;
 mod memory;
@@ -26,6 +27,8 @@ pub(crate) use current::{
     Frame, FrameGuard, Frames, budget, current_frame, current_frames, install_task_id,
 };
 pub use event::{Elapsed, Event};
+pub(crate) use flow::{Admitted, Flow};
+pub use flow::{DeviceReady, InFlight};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use memory::{Before, Budget, DeviceBlock, MemoryRequest, Users};
@@ -74,6 +77,9 @@ pub(crate) struct DeviceOptions {
     pub(crate) leased_streams: u16,
     /// Bytes of device memory, where it is not to be all of it.
     pub(crate) memory_limit: Option<u64>,
+    /// Limits to what is in flight.
+    pub(crate) in_flight_bytes: Option<u64>,
+    pub(crate) in_flight_operations: Option<u64>,
     /// Whether device memory is kept for reuse.
     pub(crate) keeps_memory: bool,
     pub(crate) hook: ErrorHook,
@@ -95,6 +101,8 @@ pub(crate) struct DeviceCore {
     tasks: TaskStreams,
     default_streams: Arc<DefaultStreams>,
     memory: MemoryPool,
+    /// `None` where there is no limit.
+    flow: Option<Flow>,
     pinned: PinnedPool,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
@@ -135,6 +143,7 @@ impl Device {
             tasks,
             default_streams: Arc::default(),
             memory,
+            flow: Flow::new(options.in_flight_bytes, options.in_flight_operations),
             pinned: PinnedPool::default(),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
@@ -245,6 +254,10 @@ impl DeviceCore {
 
     pub(crate) fn reactor(&self) -> &Arc<Reactor> {
         &self.reactor
+    }
+
+    pub(crate) fn flow(&self) -> Option<&Flow> {
+        self.flow.as_ref()
     }
 
     pub(crate) fn memory(&self) -> &MemoryPool {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Error;
+use super::{Error, KernelError};
 
 impl Error {
     /// The variant's name.
@@ -18,6 +18,7 @@ impl Error {
             Error::PartlyRefused { .. } => "PartlyRefused",
             Error::DeviceLost(_) => "DeviceLost",
             Error::QueueFull { .. } => "QueueFull",
+            Error::TooMuchInFlight { .. } => "TooMuchInFlight",
             Error::Uninitialised { .. } => "Uninitialised",
             Error::LengthMismatch { .. } => "LengthMismatch",
             Error::OutOfRange { .. } => "OutOfRange",
@@ -37,15 +38,7 @@ impl Error {
             Error::OutOfPinnedMemory { .. } => "OutOfPinnedMemory",
             Error::TooLarge { .. } => "TooLarge",
             Error::InFlight { .. } => "InFlight",
-            Error::Requirement { .. } => "Requirement",
-            Error::Geometry { .. } => "Geometry",
-            Error::NotPtx { .. } => "NotPtx",
-            Error::PtxRejected { .. } => "PtxRejected",
-            Error::PtxTooNew { .. } => "PtxTooNew",
-            Error::NoSuchKernel { .. } => "NoSuchKernel",
-            Error::SignatureMismatch { .. } => "SignatureMismatch",
-            Error::NoTwin { .. } => "NoTwin",
-            Error::NotLoaded { .. } => "NotLoaded",
+            Error::Kernel(why) => why.variant(),
             Error::NoCurrentDevice { .. } => "NoCurrentDevice",
             Error::Thread(_) => "Thread",
             Error::NotReleased { .. } => "NotReleased",
@@ -55,6 +48,29 @@ impl Error {
 
 /// The variant and the message, which says what to do: `main` shows an error so.
 impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.variant())
+    }
+}
+
+impl KernelError {
+    /// The variant's name.
+    fn variant(&self) -> &'static str {
+        match self {
+            KernelError::Requirement { .. } => "Requirement",
+            KernelError::Geometry { .. } => "Geometry",
+            KernelError::NotPtx { .. } => "NotPtx",
+            KernelError::PtxRejected { .. } => "PtxRejected",
+            KernelError::PtxTooNew { .. } => "PtxTooNew",
+            KernelError::NoSuchKernel { .. } => "NoSuchKernel",
+            KernelError::SignatureMismatch { .. } => "SignatureMismatch",
+            KernelError::NoTwin { .. } => "NoTwin",
+            KernelError::NotLoaded { .. } => "NotLoaded",
+        }
+    }
+}
+
+impl fmt::Debug for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self}", self.variant())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::buffer::{Access, Frozen, Hazards, Memory, Notes, Tracked};
-use crate::device::DeviceCore;
+use crate::device::{Admitted, DeviceCore};
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, Held, LaneId, Latest, OpKey, Recording, Ticket};
@@ -82,6 +82,7 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
 ) -> Result<Completion> {
     let mut touched = Touched::default();
     touched.add(core, op, operands)?;
+    let admitted = admit(core, op, operands, calls)?;
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
@@ -113,7 +114,11 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
         let refusal = match enqueued {
             Ok(()) => {
                 note_reader(operands, enqueue.lane());
+                let ticket = enqueue.ticket();
                 let seq = enqueue.finish(accesses.recording, Held::Yes);
+                if let Some(admitted) = admitted {
+                    admitted.enqueued(ticket);
+                }
                 let unseen = waits.unseen().and_then(|id| core.lane(id));
                 // An event that is referred to is not used again.
                 drop(waits);
@@ -132,6 +137,9 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             Refusal::Rest { error, made } => {
                 note_reader(operands, enqueue.lane());
                 enqueue.withdraw_rest(made);
+                if let Some(admitted) = admitted {
+                    admitted.enqueued(enqueue.ticket());
+                }
                 (Hazards::undefine, error)
             }
         };
@@ -145,6 +153,20 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             error => error,
         });
     }
+}
+
+/// Where there is a limit to what is in flight, waits for nobody and is refused above it.
+fn admit<'c, 'a, O: AsRef<Operand<'a>>>(
+    core: &'c DeviceCore,
+    op: OpKey,
+    operands: &'a [O],
+    calls: u64,
+) -> Result<Option<Admitted<'c>>> {
+    let Some(flow) = core.flow() else { return Ok(None) };
+    let operands = operands.iter().map(AsRef::as_ref);
+    let pinned = operands.filter(|o| o.tracked.is_some_and(|t| t.memory() == Memory::Pinned));
+    let bytes = pinned.map(|operand| operand.access.region.bytes() as u64).sum();
+    flow.admit(core, op.name(), bytes, calls).map(Some)
 }
 
 /// Remembers, of frozen memory, that there is a read on a lane: not before there is one, since who

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 
 use headwater::sim::{DriverCall, Fault, Schedule, SimOptions};
-use headwater::{Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, Result};
+use headwater::{
+    Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, KernelError, Result,
+};
 
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
@@ -299,6 +301,16 @@ fn all() -> Result<Vec<Told>> {
         increment(&mut x).map(drop),
     );
 
+    let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        builder.in_flight_operations(1)
+    });
+    let mut x = device.zeros::<u32>(64)?;
+    put(
+        "more in flight than the device was opened for",
+        "1 operations are in flight on the device, which takes 1",
+        increment(&mut x).map(drop),
+    );
+
     let fault = Fault::of_call(DriverCall::ModuleLoad, UNSUPPORTED_PTX_VERSION).always();
     let device = simulated(SimOptions::new().fault(fault));
     put(
@@ -384,13 +396,15 @@ fn the_driver_says_what_is_wrong_with_ptx_that_is_corrupt_or_newer() -> Result<(
     let refused = too_new(&mut x);
     println!("{refused:?}");
     match refused {
-        Err(Error::PtxTooNew { version, driver_version, .. }) => {
+        Err(Error::Kernel(KernelError::PtxTooNew { version, driver_version, .. })) => {
             assert_eq!((&*version, driver_version), ("9.9", device.info().driver_version));
         }
         other => panic!("{other:?}"),
     }
     match corrupt(&mut x) {
-        Err(Error::PtxRejected { log, .. }) => assert!(log.contains("ptxas"), "{log:?}"),
+        Err(Error::Kernel(KernelError::PtxRejected { log, .. })) => {
+            assert!(log.contains("ptxas"), "{log:?}")
+        }
         other => panic!("{other:?}"),
     }
     increment(&mut x)?;
@@ -410,12 +424,19 @@ fn not_here() -> Vec<&'static str> {
 
 /// The variants, by the source.
 fn variants() -> BTreeSet<&'static str> {
-    let source = include_str!("../../src/error/mod.rs");
-    let body = source.split_once("pub enum Error {").expect("the enum").1;
-    let body = body.split_once("\n}").expect("its end").0;
-    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
-    let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
-    names.map(|line| line.split([' ', '(', '{', ',']).next().unwrap_or_default()).collect()
+    let sources = [
+        ("pub enum Error {", include_str!("../../src/error/mod.rs")),
+        ("pub enum KernelError {", include_str!("../../src/error/kernel.rs")),
+    ];
+    let names = sources.iter().flat_map(|(head, source)| {
+        let body = source.split_once(head).expect("the enum").1;
+        let body = body.split_once("\n}").expect("its end").0;
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+        names.map(|line| line.split([' ', '(', '{', ',']).next().unwrap_or_default())
+    });
+    // Which of them it is, is told.
+    names.filter(|name| *name != "Kernel").collect()
 }
 
 #[test]

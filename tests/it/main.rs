@@ -19,6 +19,7 @@ mod explore_ends;
 mod explore_report;
 mod explore_threads;
 mod faults;
+mod flow;
 #[cfg(feature = "cuda")]
 mod foreign_context;
 mod gpu;

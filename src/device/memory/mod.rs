@@ -28,8 +28,6 @@ pub use stats::{MemoryStats, TenantStats};
 pub use tenant::Tenant;
 pub use trim::Trim;
 
-use smallvec::SmallVec;
-
 use self::cache::{Cache, Idle};
 use self::queue::Queue;
 use super::DeviceCore;
@@ -198,7 +196,7 @@ impl MemoryPool {
             .flat_map(|b| b.users.clone())
             .collect();
         drop(state);
-        look(core, users);
+        core.look(users);
         let mut state = self.state.lock();
         let found = state.idle.take(class, gone);
         self.hand_out(core, state, found)
@@ -309,26 +307,6 @@ impl MemoryPool {
 /// Wakes who waits for memory, with no lock held.
 fn wake(waker: Waker) {
     crate::foreign::contained(|| waker.wake());
-}
-
-/// Looks how far lanes are, once at each that `users` are on: to learn of all of these.
-fn look(core: &DeviceCore, users: impl IntoIterator<Item = Ticket>) {
-    let mut seen = SmallVec::<[(Ticket, u64); 4]>::new();
-    for user in users.into_iter().filter(|user| !core.is_known_finished(*user)) {
-        match seen.iter_mut().find(|(oldest, _)| oldest.lane == user.lane) {
-            Some((oldest, newest)) => {
-                oldest.seq = oldest.seq.min(user.seq);
-                *newest = (*newest).max(user.seq);
-            }
-            None => seen.push((user, user.seq)),
-        }
-    }
-    for (oldest, newest) in seen {
-        if let Some(lane) = core.lane(oldest.lane) {
-            lane.request_record(newest);
-            lane.probe(oldest.seq);
-        }
-    }
 }
 
 /// Bytes that the driver can be asked for, where it says: free ones, and those that its pool has.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cache::{Idle, Users};
-use super::{Before, DeviceBlock, MemoryPool, Unavailable, look};
+use super::{Before, DeviceBlock, MemoryPool, Unavailable};
 use crate::device::DeviceCore;
 use crate::error::{Error, Result};
 use crate::reactor::Lane;
@@ -60,7 +60,7 @@ impl MemoryPool {
             let state = self.state.lock();
             state.idle.iter().flat_map(|block| block.users.iter().copied()).collect()
         };
-        look(core, users);
+        core.look(users);
         self.state.lock().idle.sweep(|user| core.is_known_finished(user));
     }
 
