@@ -116,9 +116,10 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
-    HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotDivided, NotRejoined, Pieces, Read,
+    CopyOnHost, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
+    DeviceVolume, DeviceVolumeMut, HostBuffer, HostMut, HostPart, HostRef, HostSlice, HostSliceMut,
+    HostTile, HostTileMut, HostVolume, HostVolumeMut, IntoDeviceSlice, IntoDeviceSliceMut,
+    IntoDeviceTile, IntoDeviceTileMut, NotCast, NotDivided, NotRejoined, OnHost, Pieces, Read,
     ReadTile, SharedBuffer, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};

@@ -43,6 +43,7 @@ calls! {
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",
     CopyRows = "cuMemcpy2DAsync",
+    CopyPlanes = "cuMemcpy3DAsync",
     CopyPeer = "cuMemcpyPeerAsync",
     Fill = "cuMemsetAsync",
     ModuleLoad = "cuModuleLoadData",

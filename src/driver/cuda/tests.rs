@@ -193,12 +193,13 @@ fn stub_child_rows() {
                 true => CopyMemory::Host(ptr),
                 false => CopyMemory::Device(DevicePtr(ptr.as_ptr().expose_provenance() as u64)),
             };
-            CopySide { memory, pitch }
+            CopySide { memory, pitch, plane_pitch: 0 }
         };
         let src = side(&mut from[4..], way == "up", 3);
         let dst = side(&mut to[2..], way == "down", 4);
         // SAFETY: the rows are inside the arrays; the stub copies them during the call.
-        unsafe { device.copy_rows(&CopyRows { dst, src, row: 2, rows: 3 }, &stream) }.unwrap();
+        unsafe { device.copy_rows(&CopyRows { dst, src, row: 2, rows: 3, planes: 1 }, &stream) }
+            .unwrap();
         format!("{way} {to:?}")
     });
     println!("{OUTCOME}{}", said.join(", "));

@@ -14,15 +14,15 @@ use crate::driver::{
 const BYTES: usize = 64;
 
 fn device(ptr: DevicePtr, offset: u64) -> CopySide {
-    CopySide { memory: CopyMemory::Device(DevicePtr(ptr.0 + offset)), pitch: 16 }
+    CopySide { memory: CopyMemory::Device(DevicePtr(ptr.0 + offset)), pitch: 16, plane_pitch: 0 }
 }
 
 fn host(ptr: NonNull<u8>) -> CopySide {
-    CopySide { memory: CopyMemory::Host(ptr), pitch: 16 }
+    CopySide { memory: CopyMemory::Host(ptr), pitch: 16, plane_pitch: 0 }
 }
 
 fn column(dst: CopySide, src: CopySide) -> CopyRows {
-    CopyRows { dst, src, row: 4, rows: BYTES / 16 }
+    CopyRows { dst, src, row: 4, rows: BYTES / 16, planes: 1 }
 }
 
 fn filled(b: &Bench, value: u8, s: &StreamHandle) -> DevicePtr {
