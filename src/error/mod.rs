@@ -8,6 +8,7 @@ use crate::driver::DriverError;
 mod failure;
 mod shown;
 
+use self::shown::{advice, sides, sizes};
 pub use failure::{DeviceFailure, Suspect};
 
 /// What every fallible call of this crate returns.
@@ -591,31 +592,4 @@ pub enum Error {
         /// What went wrong.
         why: Box<Error>,
     },
-}
-
-/// What can be done about an error of the driver's, where that can be said.
-fn advice(cause: &DriverError) -> &'static str {
-    match cause.code() {
-        2 => "; memory of this kind is used up: drop some first",
-        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
-        900..=908 => "; a graph capture under way forbids it: end that first",
-        _ => "",
-    }
-}
-
-/// Planes, rows and columns, for a message.
-fn sides([planes, rows, columns]: &[usize; 3]) -> String {
-    match planes {
-        1 => format!("{rows} rows of {columns}"),
-        _ => format!("{planes} planes of {rows} rows of {columns}"),
-    }
-}
-
-/// What was given, for a message.
-fn sizes(given: &[(&'static str, usize)]) -> String {
-    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
-    match given {
-        [] => String::new(),
-        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
-    }
 }

@@ -4,6 +4,7 @@
 mod assertions;
 mod block_on;
 mod common;
+mod copies;
 mod cost;
 mod cost_model;
 mod default_streams;
