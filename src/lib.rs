@@ -50,9 +50,11 @@
 //!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
 //!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
-//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]. Owned parts for tasks:
+//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and
+//!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
-//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
+//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
+//!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`],
 //!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
 //!   [`DeviceBuffer::to_vec`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),

@@ -3,6 +3,7 @@
 
 mod assertions;
 mod block_on;
+mod casts;
 mod common;
 mod copies;
 mod cost;
@@ -23,6 +24,7 @@ mod faults;
 #[cfg(feature = "cuda")]
 mod foreign_context;
 mod gpu;
+mod host_copies;
 mod host_memory;
 mod implied;
 mod kernels;
@@ -57,4 +59,5 @@ mod types;
 mod unreturned;
 mod views;
 mod visible;
+mod volumes;
 mod waiters;
