@@ -291,7 +291,9 @@ mod tests {
     fn no_number_given_makes_a_sum_or_a_product_overflow() {
         const MAX: usize = usize::MAX;
         let numbers = [0, 1, 2, 5, 1 << 31, 1 << 63, MAX - 1, MAX];
-        let ranges = || numbers.into_iter().flat_map(|a| numbers.map(|b| a..b)).chain([0..20]);
+        let ranges = || {
+            numbers.into_iter().flat_map(|a| numbers.map(|b| a..b)).chain(std::iter::once(0..20))
+        };
         for len in [0, 20] {
             for (rows, columns) in numbers.into_iter().flat_map(|a| numbers.map(|b| (a, b))) {
                 let Ok(volume) = Shape::of_elements(3, len).as_volume(rows, columns) else {
