@@ -34,6 +34,29 @@ fn a_copy_on_the_host_awaits_what_writes_its_source_and_what_touches_its_target(
 }
 
 #[test]
+fn a_copy_of_a_block_on_the_host_awaits_what_is_in_flight_on_any_of_its_planes() -> Result<()> {
+    let device = stepped();
+    let x = device_buffer(&device, &[7u32; 64]);
+    let (mut from, mut to) =
+        (pinned_buffer(&device, &[0u32; 64]), pinned_buffer(&device, &[0; 64]));
+    from.as_volume_mut(4, 4)?.plane_mut(2)?.row_mut(2)?.copy_from(&x.slice(..4)?)?;
+    let volume = from.as_volume(4, 4)?;
+    for (block, waits) in [
+        (volume.block(..3, 1..3, 1..3)?, true),
+        (volume.block(.., 2..3, ..1)?, true),
+        (volume.block(..2, .., ..)?, false),
+        (volume.block(.., ..2, ..)?, false),
+        (volume.block(2.., 3.., ..)?, false),
+    ] {
+        let mut target = to.slice_mut(..block.planes() * block.rows() * block.columns())?;
+        let polled = poll_once(&mut target.copy_from_host(&block));
+        assert_eq!(polled.is_pending(), waits, "{block:?}");
+    }
+    run_to_end(&device);
+    Ok(())
+}
+
+#[test]
 fn a_copy_on_the_host_does_not_wait_for_readers_of_its_source() -> Result<()> {
     let device = stepped();
     let (from, mut to) = (pinned_buffer(&device, &[7u32; 8]), device.alloc_host::<u32>(8)?);
