@@ -50,9 +50,11 @@
 //!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
 //!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
-//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]. Owned parts for tasks:
+//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and
+//!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
-//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
+//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
+//!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`],
 //!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
 //!   [`DeviceBuffer::to_vec`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
@@ -116,9 +118,10 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
-    HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotDivided, NotRejoined, Pieces, Read,
+    CopyOnHost, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
+    DeviceVolume, DeviceVolumeMut, HostBuffer, HostMut, HostPart, HostRef, HostSlice, HostSliceMut,
+    HostTile, HostTileMut, HostVolume, HostVolumeMut, IntoDeviceSlice, IntoDeviceSliceMut,
+    IntoDeviceTile, IntoDeviceTileMut, NotCast, NotDivided, NotRejoined, OnHost, Pieces, Read,
     ReadTile, SharedBuffer, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};

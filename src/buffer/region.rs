@@ -30,6 +30,11 @@ impl Region {
         Region { start, row, rows, pitch }
     }
 
+    /// The same bytes, so many further on.
+    pub(crate) fn moved_by(self, bytes: usize) -> Self {
+        Region { start: self.start + bytes, ..self }
+    }
+
     /// Offset of the first byte.
     pub(crate) fn start(&self) -> usize {
         self.start

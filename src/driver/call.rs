@@ -45,6 +45,7 @@ calls! {
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",
     CopyRows = "cuMemcpy2DAsync",
+    CopyPlanes = "cuMemcpy3DAsync",
     CopyPeer = "cuMemcpyPeerAsync",
     Fill = "cuMemsetAsync",
     ModuleLoad = "cuModuleLoadData",

@@ -266,11 +266,13 @@ pub(crate) trait Driver: Send + Sync + 'static {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;
-    /// `cuMemcpy2DAsync`; of one row, the copy in one piece. Nothing between the rows is touched.
+    /// `cuMemcpy2DAsync`; of several planes, `cuMemcpy3DAsync`; of one row in all, the copy in one piece.
+    /// Nothing between the rows and between the planes is touched.
     ///
     /// `INVALID_VALUE` where there are several rows and a pitch is less than a row or 2 GiB or more,
-    /// and where neither side is the device's. A pitch of 0 is left open: CUDA takes it for that of rows
-    /// without anything between them.
+    /// and where neither side is the device's. Where there are several planes, be they of one row
+    /// each, as well where a plane's pitch is less than its rows' pitches together, or no multiple of
+    /// that pitch: CUDA is told how many rows apart planes are.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`], for the bytes of the rows, which lie in one block on each side. Host

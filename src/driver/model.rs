@@ -322,8 +322,8 @@ impl Driver for ModelDriver {
         not_modelled(DriverCall::CopyD2H)
     }
 
-    unsafe fn copy_rows(&self, _: &CopyRows, _: &StreamHandle) -> DriverResult<()> {
-        not_modelled(DriverCall::CopyRows)
+    unsafe fn copy_rows(&self, copy: &CopyRows, _: &StreamHandle) -> DriverResult<()> {
+        not_modelled(copy.call())
     }
 
     unsafe fn copy_d2d(

@@ -343,7 +343,7 @@ impl Driver for Watched {
         one(&self.counters.copies);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_rows(copy, stream) };
-        self.work(&made, (DriverCall::CopyRows, "copy_rows", 0), stream, copy.touched());
+        self.work(&made, (copy.call(), copy.name(), 0), stream, copy.touched());
         made
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::shown::sizes;
 use crate::driver::DriverError;
 
 /// Why a kernel cannot be launched with what it was given, or not at all. As an [`Error`](crate::Error) it is
@@ -146,13 +147,4 @@ pub enum KernelError {
         /// The kernel.
         kernel: &'static str,
     },
-}
-
-/// What was given, for a message.
-fn sizes(given: &[(&'static str, usize)]) -> String {
-    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
-    match given {
-        [] => String::new(),
-        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
-    }
 }

@@ -9,6 +9,7 @@ mod failure;
 mod kernel;
 mod shown;
 
+use self::shown::{advice, sides};
 pub use failure::{DeviceFailure, Suspect};
 pub use kernel::KernelError;
 
@@ -202,7 +203,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     OutOfRange {
-        /// Elements, rows or columns.
+        /// Elements, planes, rows or columns.
         what: &'static str,
         /// What was asked for.
         range: Range<usize>,
@@ -229,25 +230,67 @@ pub enum Error {
         columns: usize,
     },
 
-    /// Two matrices that must have as many rows and columns have not.
+    /// Memory was to be a volume with planes of a size that leaves one unfinished.
     #[error(
-        "{operation}: the source has {} rows of {} elements and the destination {} of {}; they must have \
-         the same shape", source_shape[0], source_shape[1], destination_shape[0], destination_shape[1]
+        "{len} elements are not planes of {rows} rows of {columns} columns: take a slice whose length is a \
+         multiple of rows times columns, neither of them 0"
+    )]
+    #[non_exhaustive]
+    NotPlanes {
+        /// Elements there are.
+        len: usize,
+        /// Rows of a plane asked for.
+        rows: usize,
+        /// Columns asked for.
+        columns: usize,
+    },
+
+    /// Bytes were to be elements of another type, of which they are no whole number.
+    #[error(
+        "{bytes} bytes are not a whole number of elements of {element_size} bytes: cast a slice whose bytes \
+         are a multiple of the size of an element that is not 0"
+    )]
+    #[non_exhaustive]
+    NotElements {
+        /// Bytes there are.
+        bytes: usize,
+        /// Bytes of an element asked for.
+        element_size: usize,
+    },
+
+    /// Bytes were to be elements of another type, which cannot be where they begin.
+    #[error(
+        "the elements would begin at byte {offset} of their buffer, where those aligned to {align} bytes \
+         cannot be: cast a slice that begins at a multiple of {align} bytes"
+    )]
+    #[non_exhaustive]
+    Misaligned {
+        /// Where the bytes begin, from the start of the buffer.
+        offset: usize,
+        /// What addresses of the elements are multiples of.
+        align: usize,
+    },
+
+    /// Two matrices or volumes that must have as many planes, rows and columns have not.
+    #[error(
+        "{operation}: the source has {} elements and the destination {}; they must have the same shape",
+        sides(source_shape),
+        sides(destination_shape)
     )]
     #[non_exhaustive]
     ShapeMismatch {
         /// What was to be done.
         operation: &'static str,
-        /// Rows and columns of the source.
-        source_shape: [usize; 2],
-        /// Rows and columns of the destination.
-        destination_shape: [usize; 2],
+        /// Planes, rows and columns of the source. A matrix is one plane.
+        source_shape: [usize; 3],
+        /// Planes, rows and columns of the destination.
+        destination_shape: [usize; 3],
     },
 
     /// Rows that are further apart than the driver copies or fills in one call.
     #[error(
-        "{operation}: the rows are {pitch} bytes apart, a driver takes up to {most}: take one `row` at a \
-         time"
+        "{operation}: the rows are {pitch} bytes apart, a driver takes up to {most}: take one `row` or \
+         `plane` at a time"
     )]
     #[non_exhaustive]
     RowsTooFarApart {
@@ -460,14 +503,4 @@ pub enum Error {
         /// What went wrong.
         why: Box<Error>,
     },
-}
-
-/// What can be done about an error of the driver's, where that can be said.
-fn advice(cause: &DriverError) -> &'static str {
-    match cause.code() {
-        2 => "; memory of this kind is used up: drop some first",
-        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
-        900..=908 => "; a graph capture under way forbids it: end that first",
-        _ => "",
-    }
 }

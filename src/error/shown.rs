@@ -1,8 +1,10 @@
-//! What a program shows that returns the error from `main`, or unwraps it.
+//! What a program shows that returns the error from `main`, or unwraps it, and what messages say of
+//! numbers.
 
 use std::fmt;
 
 use super::{Error, KernelError};
+use crate::driver::DriverError;
 
 impl Error {
     /// The variant's name.
@@ -24,6 +26,9 @@ impl Error {
             Error::OutOfRange { .. } => "OutOfRange",
             Error::EmptyPieces => "EmptyPieces",
             Error::NotRows { .. } => "NotRows",
+            Error::NotPlanes { .. } => "NotPlanes",
+            Error::NotElements { .. } => "NotElements",
+            Error::Misaligned { .. } => "Misaligned",
             Error::ShapeMismatch { .. } => "ShapeMismatch",
             Error::RowsTooFarApart { .. } => "RowsTooFarApart",
             Error::NoParts => "NoParts",
@@ -73,5 +78,32 @@ impl KernelError {
 impl fmt::Debug for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self}", self.variant())
+    }
+}
+
+/// What can be done about an error of the driver's, where that can be said.
+pub(super) fn advice(cause: &DriverError) -> &'static str {
+    match cause.code() {
+        2 => "; memory of this kind is used up: drop some first",
+        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
+        900..=908 => "; a graph capture under way forbids it: end that first",
+        _ => "",
+    }
+}
+
+/// Planes, rows and columns, for a message.
+pub(super) fn sides([planes, rows, columns]: &[usize; 3]) -> String {
+    match planes {
+        1 => format!("{rows} rows of {columns}"),
+        _ => format!("{planes} planes of {rows} rows of {columns}"),
+    }
+}
+
+/// What was given, for a message.
+pub(super) fn sizes(given: &[(&'static str, usize)]) -> String {
+    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
+    match given {
+        [] => String::new(),
+        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -2,6 +2,7 @@
 
 mod alloc;
 mod copy;
+mod copy_within;
 mod fill;
 mod gate;
 mod geometry;

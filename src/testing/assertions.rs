@@ -129,8 +129,8 @@ pub fn waits<R>(device: &Device, code: impl FnOnce() -> R) -> (R, u64) {
 /// Asserts that an operation of the one name was running on the device, in virtual time, while one of
 /// the other name was. What other devices of its machine ran does not count.
 ///
-/// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d`, `copy_rows`
-/// and `fill`, as in [`SimSpan::name`]. What is still to be run is run first.
+/// A kernel's name is that of its function; the others are `copy_h2d`, `copy_d2h`, `copy_d2d`, `copy_rows`,
+/// `copy_planes` and `fill`, as in [`SimSpan::name`]. What is still to be run is run first.
 ///
 /// A launch costs the host 3 us of virtual time, as it does in truth, so a kernel of two
 /// microseconds has ended before the next one is launched: it never overlaps, however many streams

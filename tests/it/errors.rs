@@ -213,11 +213,50 @@ fn all() -> Result<Vec<Told>> {
     let mut wide = device.alloc::<[u32; 17]>(4)?;
     put("a slice past the end", "elements 60..65 of a view that has 64", x.slice(60..65).map(drop));
     put("rows that are not whole", "64 elements are not a matrix of 5", x.as_matrix(5).map(drop));
+    put(
+        "planes that are not whole",
+        "64 elements are not planes of 4 rows of 5 columns",
+        x.as_volume(4, 5).map(drop),
+    );
+    put(
+        "a plane past the end",
+        "planes 4..5 of a view that has 4",
+        x.as_volume(4, 4)?.plane(4).map(drop),
+    );
+    put(
+        "bytes that are no elements",
+        "20 bytes are not a whole number of elements of 8 bytes",
+        x.slice(..5)?.cast::<u64>().map(drop),
+    );
+    put(
+        "bytes that no type without bytes consists of",
+        "256 bytes are not a whole number of elements of 0 bytes",
+        x.slice(..)?.cast::<()>().map(drop),
+    );
+    put(
+        "elements that are not aligned",
+        "byte 4 of their buffer, where those aligned to 8 bytes",
+        x.slice(1..5)?.cast::<u64>().map(drop),
+    );
+    put(
+        "a copy within that goes past the end",
+        "elements 60..70",
+        x.copy_within(..10, 60).map(drop),
+    );
+    let blocks = device.zeros::<u32>(64)?;
+    put(
+        "a volume of another shape",
+        "2 planes of 2 rows of 3 elements and the destination 2 planes of 3 rows of 2",
+        x.as_volume_mut(4, 4)?
+            .block_mut(..2, ..3, ..2)?
+            .copy_from(&blocks.as_volume(4, 4)?.block(..2, ..2, ..3)?)
+            .map(drop),
+    );
     let tile = device.zeros::<u32>(64)?;
     let tile = tile.as_matrix(8)?.tile(..2, ..3)?;
     put(
         "a matrix of another shape",
-        "2 rows of 3 elements and the destination 3 of 2",
+        "2 rows of 3 elements and the destination 3 rows of 2",
         x.as_matrix_mut(8)?.tile_mut(..3, ..2)?.copy_from(&tile).map(drop),
     );
     let mut far = device.alloc::<u8>(1 << 32)?;

@@ -41,6 +41,7 @@ fn bytes_of_copies_are_bounded_over_all_streams_and_room_is_waited_for() -> Resu
     assert!(poll_once(&mut ready).is_pending());
     run_to_end(&device);
     wait(ready)?;
+    wait(device.synchronize())?;
     y.copy_from(&pinned)?;
     assert_eq!(told(&device), (3072, 1));
     run_to_end(&device);

@@ -3,7 +3,9 @@
 
 mod assertions;
 mod block_on;
+mod casts;
 mod common;
+mod copies;
 mod cost;
 mod cost_model;
 mod default_streams;
@@ -23,6 +25,7 @@ mod flow;
 #[cfg(feature = "cuda")]
 mod foreign_context;
 mod gpu;
+mod host_copies;
 mod host_memory;
 mod implied;
 mod kernels;
@@ -58,4 +61,5 @@ mod types;
 mod unreturned;
 mod views;
 mod visible;
+mod volumes;
 mod waiters;

@@ -242,7 +242,7 @@ fn shapes_that_differ_are_refused_and_packed_elements_need_only_be_as_many() -> 
     let Err(Error::ShapeMismatch { source_shape, destination_shape, .. }) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!((source_shape, destination_shape), ([4, 3], [3, 4]));
+    assert_eq!((source_shape, destination_shape), ([1, 4, 3], [1, 3, 4]));
     let refused = y.as_matrix_mut(8)?.column_mut(0)?.copy_from(&x.slice(..5)?);
     let Err(Error::LengthMismatch { source_len, destination_len, .. }) = refused else {
         panic!("{refused:?}");

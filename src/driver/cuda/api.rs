@@ -117,6 +117,7 @@ api! {
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream
     );
     cuMemcpy2DAsync = cuMemcpy2DAsync_v2(copy: *const sys::CUDA_MEMCPY2D, stream: CUstream);
+    cuMemcpy3DAsync = cuMemcpy3DAsync_v2(copy: *const sys::CUDA_MEMCPY3D, stream: CUstream);
     cuMemcpyPeerAsync = cuMemcpyPeerAsync(
         dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext,
         bytes: usize, stream: CUstream

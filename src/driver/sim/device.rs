@@ -369,12 +369,12 @@ impl Driver for SimDriver {
 
     /// Host memory that is not page-locked, all of the rows in one block, is refused as well.
     unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(DriverCall::CopyRows)?;
+        let mut entered = self.enter(copy.call())?;
         let Some(kind) = copy_rows::kind(copy) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         let facts = Facts::of_copy_rows(kind, copy, &self.cost);
-        if copy.row == 0 || copy.rows == 0 {
+        if copy.is_empty() {
             return self.submit(entered, stream, Work::Nothing, facts);
         }
         let Some(rows) = RowCopy::new(copy, &entered.state.pinned) else {

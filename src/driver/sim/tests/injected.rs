@@ -88,10 +88,12 @@ impl Calls {
             DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
             DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
-            DriverCall::CopyRows => {
-                let side = |ptr| CopySide { memory: CopyMemory::Device(ptr), pitch: 8 };
+            DriverCall::CopyRows | DriverCall::CopyPlanes => {
+                let (pitch, plane_pitch) = (4, 8);
+                let side = |ptr| CopySide { memory: CopyMemory::Device(ptr), pitch, plane_pitch };
                 let (dst, src) = (side(self.y), side(self.x));
-                b.try_copy_rows(&CopyRows { dst, src, row: 4, rows: 2 }, stream)
+                let planes = if call == DriverCall::CopyRows { 1 } else { 2 };
+                b.try_copy_rows(&CopyRows { dst, src, row: 2, rows: 2, planes }, stream)
             }
             DriverCall::CopyPeer => b.try_peer(b, self.y, self.x, 16, stream),
             DriverCall::Fill => b.try_fill(fill_of(self.x, 7), stream),
