@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Backend, Device, DeviceOptions};
+use crate::device::{Backend, Device, DeviceOptions, StagingOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
 use crate::driver::sim::{self, SimMachine, SimOptions, Simulator};
@@ -37,6 +37,7 @@ pub struct DeviceBuilder {
     watch: Watch,
     watch_with: Option<Together>,
     queue_limit: u64,
+    staging: StagingOptions,
     by_hand: bool,
     hook: ErrorHook,
 }
@@ -101,6 +102,7 @@ impl Device {
             watch: Watch::default(),
             watch_with: None,
             queue_limit: QUEUE_LIMIT,
+            staging: StagingOptions::default(),
             by_hand: false,
             hook: ErrorHook::default(),
         }
@@ -239,6 +241,14 @@ impl DeviceBuilder {
         self
     }
 
+    /// How ordinary memory is staged: threads, and pinned memory for it. Options that mean nothing are a
+    /// [`BadSetting`](Error::BadSetting), or [`StagingTooSmall`](Error::StagingTooSmall), when the
+    /// device is opened.
+    pub fn staging(mut self, options: StagingOptions) -> Self {
+        self.staging = options;
+        self
+    }
+
     /// Has errors told to `hook` that no call returns: memory, events, streams or modules that
     /// could not be given back when their last handle was dropped
     /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
@@ -271,6 +281,7 @@ impl DeviceBuilder {
             let given = self.queue_limit.to_string();
             return Err(Error::BadSetting { name: "queue_limit", given, allowed: "1 to 1000" });
         }
+        self.staging.check()?;
         task::install();
         let target = match self.target {
             Some(target) => target,
@@ -306,6 +317,7 @@ impl DeviceBuilder {
             events_in_advance: 64,
             task_streams: 32,
             leased_streams: 16,
+            staging: self.staging,
             hook: self.hook,
         };
         let mut backend = match target {

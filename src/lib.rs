@@ -123,11 +123,13 @@ pub use buffer::{
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
-pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions, Synchronize};
+pub use device::{
+    Device, Elapsed, Event, Priority, Ready, StagingOptions, Stream, StreamOptions, Synchronize,
+};
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, Result, Suspect};
 pub use headwater_macros::kernels;
-pub use op::{CopySource, CopyTarget, OnDevice, ToVec, Upload};
+pub use op::{CopySource, CopyTarget, OnDevice, Progress, Refill, Source, ToVec, Upload};
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 

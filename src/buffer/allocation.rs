@@ -161,8 +161,29 @@ fn announced(core: &DeviceCore, error: Error) -> Error {
     error
 }
 
+impl Allocation {
+    /// Leaves the memory to the transfers that are under way on it: the last of them to end frees it.
+    /// False where there is none.
+    fn leave_to_transfers(&mut self) -> bool {
+        let open = self.tracked.lock().opened(|user| self.core.is_known_finished(user));
+        if open.is_empty() {
+            return false;
+        }
+        let (bytes, number) = (self.tracked.bytes(), self.core.number());
+        let nobody = Tracked::new(number, Memory::Device, bytes, None);
+        let tracked = std::mem::replace(&mut self.tracked, nobody);
+        let (core, home, ptr) = (self.core.clone(), self.home.clone(), self.ptr);
+        let left = Arc::new(Allocation { core, home, ptr, tracked });
+        open.iter().for_each(|state| state.keep(left.clone()));
+        true
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.leave_to_transfers() {
+            return;
+        }
         // Where that fails, the memory is never used again: that is the safe end of it.
         if let Err(error) = self.free() {
             self.core.reactor().hook().not_released(|| self.tracked.describe(), error);

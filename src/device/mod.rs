@@ -10,6 +10,7 @@ mod lanes;
 #[allow(clippy::unwrap_used)]
 pub(crate) mod models;
 mod pinned;
+mod staging;
 mod stream;
 mod stream_pool;
 mod synchronize;
@@ -28,12 +29,15 @@ pub use event::{Elapsed, Event};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use pinned::PinnedBlock;
+pub use staging::StagingOptions;
+pub(crate) use staging::{InLine, Staged};
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 pub use synchronize::Synchronize;
 
 use self::default_streams::DefaultStreams;
 use self::lanes::Lanes;
 use self::pinned::PinnedPool;
+use self::staging::Staging;
 use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
@@ -68,6 +72,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
     pub(crate) leased_streams: u16,
+    /// Checked.
+    pub(crate) staging: StagingOptions,
     pub(crate) hook: ErrorHook,
 }
 
@@ -87,6 +93,7 @@ pub(crate) struct DeviceCore {
     tasks: TaskStreams,
     default_streams: Arc<DefaultStreams>,
     pinned: PinnedPool,
+    staging: Staging,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
     /// Set once, when the first gate is made.
@@ -124,6 +131,7 @@ impl Device {
             tasks,
             default_streams: Arc::default(),
             pinned: PinnedPool::default(),
+            staging: Staging::new(options.staging),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
             watched: backend.watched,
@@ -237,6 +245,10 @@ impl DeviceCore {
 
     pub(crate) fn pinned(&self) -> &PinnedPool {
         &self.pinned
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     pub(crate) fn streams(&self) -> &StreamPool {

@@ -9,6 +9,7 @@ mod failure;
 mod shown;
 
 pub use failure::{DeviceFailure, Suspect};
+use shown::{advice, sizes};
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -382,6 +383,55 @@ pub enum Error {
         buffer: String,
     },
 
+    /// A transfer of ordinary memory that conflicts has not enqueued all of its copies yet: a
+    /// [`refill`](crate::DeviceBuffer::refill) that was dropped, or a future that was forgotten.
+    #[error(
+        "{operation}: `{argument}` ({buffer}) is in the middle of a transfer of ordinary memory, which \
+         ends by itself: await its future before using the memory, or try again later"
+    )]
+    #[non_exhaustive]
+    Busy {
+        /// What was to be done.
+        operation: &'static str,
+        /// Name of the argument.
+        argument: &'static str,
+        /// Which buffer.
+        buffer: String,
+    },
+
+    /// Bytes that are no whole number of elements.
+    #[error("{bytes} bytes are no whole number of elements of {element_size}: give a multiple")]
+    #[non_exhaustive]
+    UnfinishedElement {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of an element.
+        element_size: usize,
+    },
+
+    /// A borrowed slice did not fit the pinned memory that there was: it is copied inside the call.
+    #[error(
+        "a borrowed slice of {bytes} bytes is copied to pinned memory inside the call, which had room \
+         for {staged}: pass an owned `Vec`, which goes through in pieces"
+    )]
+    #[non_exhaustive]
+    TooMuchBorrowed {
+        /// Bytes of the slice.
+        bytes: usize,
+        /// How many were copied.
+        staged: usize,
+    },
+
+    /// Staging was to use less pinned memory than one of its chunks takes.
+    #[error("staging with a limit of {limit} bytes and chunks of {chunk}: it has to hold one")]
+    #[non_exhaustive]
+    StagingTooSmall {
+        /// Bytes of pinned memory in all.
+        limit: usize,
+        /// Bytes of a chunk.
+        chunk: usize,
+    },
+
     /// The condition that a kernel's declaration requires of its arguments does not hold.
     #[error("kernel {kernel} requires {condition}{}", sizes(given))]
     #[non_exhaustive]
@@ -549,23 +599,4 @@ pub enum Error {
         /// What went wrong.
         why: Box<Error>,
     },
-}
-
-/// What can be done about an error of the driver's, where that can be said.
-fn advice(cause: &DriverError) -> &'static str {
-    match cause.code() {
-        2 => "; memory of this kind is used up: drop some first",
-        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
-        900..=908 => "; a graph capture under way forbids it: end that first",
-        _ => "",
-    }
-}
-
-/// What was given, for a message.
-fn sizes(given: &[(&'static str, usize)]) -> String {
-    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
-    match given {
-        [] => String::new(),
-        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
-    }
 }

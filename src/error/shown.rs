@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Error;
+use crate::driver::DriverError;
 
 impl Error {
     /// The variant's name.
@@ -36,6 +37,10 @@ impl Error {
             Error::OutOfPinnedMemory { .. } => "OutOfPinnedMemory",
             Error::TooLarge { .. } => "TooLarge",
             Error::InFlight { .. } => "InFlight",
+            Error::Busy { .. } => "Busy",
+            Error::UnfinishedElement { .. } => "UnfinishedElement",
+            Error::TooMuchBorrowed { .. } => "TooMuchBorrowed",
+            Error::StagingTooSmall { .. } => "StagingTooSmall",
             Error::Requirement { .. } => "Requirement",
             Error::Geometry { .. } => "Geometry",
             Error::NotPtx { .. } => "NotPtx",
@@ -56,5 +61,24 @@ impl Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self}", self.variant())
+    }
+}
+
+/// What can be done about an error of the driver's, where that can be said.
+pub(super) fn advice(cause: &DriverError) -> &'static str {
+    match cause.code() {
+        2 => "; memory of this kind is used up: drop some first",
+        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
+        900..=908 => "; a graph capture under way forbids it: end that first",
+        _ => "",
+    }
+}
+
+/// What was given, for a message.
+pub(super) fn sizes(given: &[(&'static str, usize)]) -> String {
+    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
+    match given {
+        [] => String::new(),
+        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -94,7 +94,7 @@ impl Reactor {
         &self.driver
     }
 
-    pub(super) fn options(&self) -> &ReactorOptions {
+    pub(crate) fn options(&self) -> &ReactorOptions {
         &self.options
     }
 
