@@ -53,8 +53,8 @@
 //!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]. Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
-//!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
-//!   [`DeviceBuffer::to_vec`].
+//!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] of
+//!   any [`Source`], [`DeviceBuffer::refill`] and [`DeviceBuffer::to_vec`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.

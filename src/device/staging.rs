@@ -250,9 +250,19 @@ impl Staging {
         }
     }
 
-    /// A chunk that a lost device may still touch is not used again.
-    pub(crate) fn forget_chunk(&self) {
-        self.line.state.lock().made -= 1;
+    /// A chunk that a lost device may still touch is not used again. Who starves for one tries to make
+    /// one, and hears of the loss.
+    pub(crate) fn forget_chunk(&self, core: &DeviceCore) {
+        let mut state = self.line.state.lock();
+        state.made -= 1;
+        while let Some(transfer) = state.starving.pop_front() {
+            transfer.in_line().starving.store(false, Relaxed);
+            if !transfer.in_line().ready.swap(true, Relaxed) {
+                state.ready.push_back(Turn { transfer, chunk: None });
+            }
+        }
+        // There is a thread: there was one for this chunk.
+        let _ = self.wake(core, state);
     }
 
     /// Has a thread see to what is ready.

@@ -386,8 +386,7 @@ pub enum Error {
     /// A transfer of ordinary memory that conflicts has not enqueued all of its copies yet: a
     /// [`refill`](crate::DeviceBuffer::refill) that was dropped, or a future that was forgotten.
     #[error(
-        "{operation}: `{argument}` ({buffer}) is in the middle of a transfer of ordinary memory, which \
-         ends by itself: await its future before using the memory, or try again later"
+        "{operation}: `{argument}` ({buffer}) is in the middle of a transfer: await it, or try again later"
     )]
     #[non_exhaustive]
     Busy {
@@ -411,8 +410,7 @@ pub enum Error {
 
     /// A borrowed slice did not fit the pinned memory that there was: it is copied inside the call.
     #[error(
-        "a borrowed slice of {bytes} bytes is copied to pinned memory inside the call, which had room \
-         for {staged}: pass an owned `Vec`, which goes through in pieces"
+        "a borrowed slice of {bytes} bytes found pinned memory for {staged} of them: pass an owned `Vec`"
     )]
     #[non_exhaustive]
     TooMuchBorrowed {

@@ -347,8 +347,8 @@ fn all() -> Result<Vec<Told>> {
         builder.staging(StagingOptions::new().chunk(4096))
     });
     sim(&device).inject(Fault::of_call(DriverCall::HostAlloc, DriverError::OUT_OF_MEMORY));
-    let refused = wait(device.upload(&vec![0u8; 1 << 20]));
-    put("too large a slice", "had room for 0", refused.map(drop));
+    let refused = wait(device.upload(&vec![0u8; 1 << 20][..]));
+    put("too large a slice", "memory for 0 of them", refused.map(drop));
 
     let (sender, told) = std::sync::mpsc::channel();
     let device = simulated_with(SimOptions::new(), |builder| {

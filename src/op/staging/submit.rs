@@ -148,6 +148,7 @@ impl Opened {
     }
 
     /// Enqueues the copy of a piece, which gives itself back where that is refused.
+    #[expect(clippy::result_large_err, reason = "it is the piece, as given")]
     pub(super) fn submit(&self, piece: Piece) -> Result<InFlight, (Piece, Refused)> {
         let op = self.direction.copies();
         let within = piece.at.checked_add(piece.bytes).is_some_and(|end| end <= self.bytes);

@@ -402,7 +402,7 @@ impl Transfer {
     /// Nobody can say when the copy is done: its chunk is none any more.
     fn lose(&self, in_flight: InFlight) {
         let core = self.opened.core();
-        core.staging().forget_chunk();
+        core.staging().forget_chunk(core);
         in_flight.retire(core);
     }
 
