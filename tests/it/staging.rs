@@ -371,6 +371,21 @@ fn frozen_memory_is_busy_while_it_is_being_written() -> Result<()> {
 }
 
 #[test]
+fn frozen_memory_is_not_settled_while_a_part_of_it_is_being_written() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &vec![0u32; 2 * LEN]);
+    let mut y = device.alloc(LEN)?;
+    y.copy_from(&x.slice(..LEN)?)?; // holds the refill up
+    mem::forget(x.slice_mut(..LEN)?.refill(counting(LEN, 2)));
+    let (shared, mut z) = (x.into_shared(), device.alloc(LEN)?);
+    z.copy_from(&shared.slice(LEN..)?)?; // finds all writers finished
+    assert!(matches!(z.copy_from(&shared.slice(..LEN)?), Err(Error::Busy { .. })));
+    when_free(&device, || z.copy_from(&shared.slice(..LEN)?))?;
+    assert_eq!(stepping(&device, z.to_vec())?, counting(LEN, 2));
+    Ok(())
+}
+
+#[test]
 fn a_transfer_held_up_keeps_no_other_from_going_on() -> Result<()> {
     for limit in [1, 4] {
         let options = SimOptions::new().schedule(Schedule::Stepped);
