@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Backend, Device, DeviceOptions};
+use crate::device::{Backend, Device, DeviceOptions, StagingOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
 use crate::driver::sim::{self, SimMachine, SimOptions, Simulator};
@@ -41,6 +41,7 @@ pub struct DeviceBuilder {
     in_flight_bytes: Option<u64>,
     in_flight_operations: Option<u64>,
     keep_memory: bool,
+    staging: StagingOptions,
     by_hand: bool,
     hook: ErrorHook,
 }
@@ -109,6 +110,7 @@ impl Device {
             in_flight_bytes: None,
             in_flight_operations: None,
             keep_memory: true,
+            staging: StagingOptions::default(),
             by_hand: false,
             hook: ErrorHook::default(),
         }
@@ -282,6 +284,14 @@ impl DeviceBuilder {
         self
     }
 
+    /// How ordinary memory is staged: threads, and pinned memory for it. Options that mean nothing are a
+    /// [`BadSetting`](Error::BadSetting), or [`StagingTooSmall`](Error::StagingTooSmall), when the
+    /// device is opened.
+    pub fn staging(mut self, options: StagingOptions) -> Self {
+        self.staging = options;
+        self
+    }
+
     /// Has errors told to `hook` that no call returns: memory, events, streams or modules that
     /// could not be given back when their last handle was dropped
     /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
@@ -314,6 +324,7 @@ impl DeviceBuilder {
             let given = self.queue_limit.to_string();
             return Err(Error::BadSetting { name: "queue_limit", given, allowed: "1 to 1000" });
         }
+        self.staging.check()?;
         task::install();
         let target = match self.target {
             Some(target) => target,
@@ -353,6 +364,7 @@ impl DeviceBuilder {
             in_flight_bytes: self.in_flight_bytes,
             in_flight_operations: self.in_flight_operations,
             keeps_memory: self.keep_memory,
+            staging: self.staging,
             hook: self.hook,
         };
         let mut backend = match target {

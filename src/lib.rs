@@ -54,9 +54,8 @@
 //!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
-//!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`],
-//!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
-//!   [`DeviceBuffer::to_vec`].
+//!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`], kernels declared with [`kernels`]; for ordinary memory
+//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`] and [`DeviceBuffer::to_vec`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
@@ -127,13 +126,15 @@ pub use buffer::{
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{
-    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, Priority, Ready, Stream,
-    StreamOptions, Synchronize, Tenant, TenantStats, Trim,
+    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, Priority, Ready, StagingOptions,
+    Stream, StreamOptions, Synchronize, Tenant, TenantStats, Trim,
 };
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};
 pub use headwater_macros::kernels;
-pub use op::{AllocWait, CopySource, CopyTarget, OnDevice, ToVec, Upload};
+pub use op::{
+    AllocWait, CopySource, CopyTarget, OnDevice, Progress, Refill, Source, ToVec, Upload,
+};
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 

@@ -104,8 +104,29 @@ impl Backing for Allocation {
     }
 }
 
+impl Allocation {
+    /// Leaves the memory to the transfers that are under way on it: the last of them to end lets go of it.
+    /// False where there is none.
+    fn leave_to_transfers(&mut self) -> bool {
+        let open = self.tracked.lock().opened(|user| self.core.is_known_finished(user));
+        if open.is_empty() {
+            return false;
+        }
+        let nobody = Hazards::new(self.tracked.bytes(), None);
+        let nobody = Tracked::new(self.core.number(), Memory::Device, self.tracked.bytes(), nobody);
+        let tracked = std::mem::replace(&mut self.tracked, nobody);
+        let (core, block) = (self.core.clone(), self.block.take());
+        let left = Arc::new(Allocation { core, block, tracked });
+        open.iter().for_each(|state| state.keep(left.clone()));
+        true
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.leave_to_transfers() {
+            return;
+        }
         let Some(block) = self.block.take() else { return };
         let users = self.unfinished_users();
         if let Err(error) = self.core.memory().retire(&self.core, block, users) {

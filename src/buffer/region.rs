@@ -70,7 +70,6 @@ impl Region {
     }
 
     /// Whether some byte is in both.
-    #[cfg(test)]
     pub(crate) fn overlaps(&self, other: &Region) -> bool {
         self.first_common(other).is_some()
     }

@@ -12,6 +12,7 @@ mod memory;
 #[allow(clippy::unwrap_used)]
 pub(crate) mod models;
 mod pinned;
+mod staging;
 mod stream;
 mod stream_pool;
 mod synchronize;
@@ -34,6 +35,8 @@ pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use memory::{Before, Budget, DeviceBlock, MemoryRequest, Users};
 pub use memory::{MemoryStats, Tenant, TenantStats, Trim};
 pub(crate) use pinned::PinnedBlock;
+pub use staging::StagingOptions;
+pub(crate) use staging::{InLine, Staged};
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 pub use synchronize::Synchronize;
 
@@ -41,6 +44,7 @@ use self::default_streams::DefaultStreams;
 use self::lanes::Lanes;
 use self::memory::MemoryPool;
 use self::pinned::PinnedPool;
+use self::staging::Staging;
 use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
@@ -82,6 +86,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) in_flight_operations: Option<u64>,
     /// Whether device memory is kept for reuse.
     pub(crate) keeps_memory: bool,
+    /// Checked.
+    pub(crate) staging: StagingOptions,
     pub(crate) hook: ErrorHook,
 }
 
@@ -104,6 +110,7 @@ pub(crate) struct DeviceCore {
     /// `None` where there is no limit.
     flow: Option<Flow>,
     pinned: PinnedPool,
+    staging: Staging,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
     /// Set once, when the first gate is made.
@@ -145,6 +152,7 @@ impl Device {
             memory,
             flow: Flow::new(options.in_flight_bytes, options.in_flight_operations),
             pinned: PinnedPool::default(),
+            staging: Staging::new(options.staging),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
             watched: backend.watched,
@@ -266,6 +274,10 @@ impl DeviceCore {
 
     pub(crate) fn pinned(&self) -> &PinnedPool {
         &self.pinned
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     pub(crate) fn streams(&self) -> &StreamPool {

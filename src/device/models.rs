@@ -38,6 +38,7 @@ pub(crate) fn with_streams(task_streams: u16, leased_streams: u16) -> (Arc<Model
         in_flight_bytes: None,
         in_flight_operations: None,
         keeps_memory: false,
+        staging: Default::default(),
         hook: Default::default(),
     };
     let device = Device::open(backend, options).unwrap();

@@ -470,6 +470,53 @@ pub enum Error {
         buffer: String,
     },
 
+    /// A transfer of ordinary memory that conflicts has not enqueued all of its copies yet: a
+    /// [`refill`](crate::DeviceBuffer::refill) that was dropped, or a future that was forgotten.
+    #[error(
+        "{operation}: `{argument}` ({buffer}) is in the middle of a transfer: await it, or try again later"
+    )]
+    #[non_exhaustive]
+    Busy {
+        /// What was to be done.
+        operation: &'static str,
+        /// Name of the argument.
+        argument: &'static str,
+        /// Which buffer.
+        buffer: String,
+    },
+
+    /// Bytes that are no whole number of elements.
+    #[error("{bytes} bytes are no whole number of elements of {element_size}: give a multiple")]
+    #[non_exhaustive]
+    UnfinishedElement {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of an element.
+        element_size: usize,
+    },
+
+    /// A borrowed slice did not fit the pinned memory that there was: it is copied inside the call.
+    #[error(
+        "a borrowed slice of {bytes} bytes found pinned memory for {staged} of them: pass an owned `Vec`"
+    )]
+    #[non_exhaustive]
+    TooMuchBorrowed {
+        /// Bytes of the slice.
+        bytes: usize,
+        /// How many were copied.
+        staged: usize,
+    },
+
+    /// Staging was to use less pinned memory than one of its chunks takes.
+    #[error("staging with a limit of {limit} bytes and chunks of {chunk}: it has to hold one")]
+    #[non_exhaustive]
+    StagingTooSmall {
+        /// Bytes of pinned memory in all.
+        limit: usize,
+        /// Bytes of a chunk.
+        chunk: usize,
+    },
+
     /// A kernel cannot be launched so, or not at all.
     #[error("{0}")]
     Kernel(KernelError),

@@ -13,7 +13,7 @@ mod launch;
 mod models;
 mod modules;
 mod ptx;
-mod staged;
+mod staging;
 mod submit;
 mod twin;
 
@@ -26,5 +26,5 @@ pub use launch::{
     Argument, KernelMemory, LaunchCall, argument, launch, param, pointer, requirement, twin,
 };
 pub(crate) use modules::load_registered;
-pub use staged::{ToVec, Upload};
+pub use staging::{Progress, Refill, Source, ToVec, Upload};
 pub use twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};

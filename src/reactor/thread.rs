@@ -98,7 +98,7 @@ impl Reactor {
         &self.driver
     }
 
-    pub(super) fn options(&self) -> &ReactorOptions {
+    pub(crate) fn options(&self) -> &ReactorOptions {
         &self.options
     }
 

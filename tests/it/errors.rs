@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 
 use headwater::sim::{DriverCall, Fault, Schedule, SimOptions};
 use headwater::{
-    Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, KernelError, Result,
+    Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, KernelError, Result, Source,
+    StagingOptions,
 };
 
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
-    poll_once, run_to_end, sim, simulated, simulated_with, stepped, wait,
+    poll_once, run_to_end, sim, simulated, simulated_with, step_through, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
@@ -385,6 +386,24 @@ fn all() -> Result<Vec<Told>> {
         }
     };
     put("default streams of too many threads", "the device has 1024 streams", refused.map(drop));
+
+    let device = stepped();
+    let mut x = device.zeros::<u8>(1 << 20)?; // not run yet
+    std::mem::forget(x.refill(vec![1; 1 << 20]));
+    let refused = x.fill(2);
+    put("a fill of what is being refilled", "in the middle of a transfer", refused.map(drop));
+    step_through(&device);
+    let refused = Source::<u32>::of_bytes(vec![0u8; 7]);
+    put("bytes that leave an element unfinished", "7 bytes", refused.map(drop));
+    let small = StagingOptions::new().chunk(8192).limit(4096);
+    let refused = Device::builder().simulated().staging(small).open();
+    put("staging without room for a chunk", "a limit of 4096 bytes", refused.map(drop));
+    let device = simulated_with(SimOptions::new(), |builder| {
+        builder.staging(StagingOptions::new().chunk(4096))
+    });
+    sim(&device).inject(Fault::of_call(DriverCall::HostAlloc, DriverError::OUT_OF_MEMORY));
+    let refused = wait(device.upload(&vec![0u8; 1 << 20][..]));
+    put("too large a slice", "memory for 0 of them", refused.map(drop));
 
     let (sender, told) = std::sync::mpsc::channel();
     let device = simulated_with(SimOptions::new(), |builder| {

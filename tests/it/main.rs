@@ -46,6 +46,7 @@ mod races;
 mod refused;
 mod scopes;
 mod shared;
+mod staging;
 mod streams;
 mod stub_driver;
 mod stuck;

@@ -68,7 +68,8 @@ fn what_users_hold_may_cross_a_caught_panic() {
     caught::<DeviceSlice<'_, f32>>();
     caught::<HostSlice<'_, f32>>();
     caught::<Upload<f32>>();
-    caught::<ToVec<f32>>();
+    caught::<ToVec<'_, f32>>();
+    caught::<Progress>();
     caught::<Error>();
     caught::<Simulator>();
     caught::<SimMachine>();
@@ -81,7 +82,11 @@ fn futures_cross_threads_and_need_no_pinning() {
     owned::<Ready>();
     owned::<Synchronize>();
     owned::<Upload<f32>>();
-    owned::<ToVec<f32>>();
+    owned::<Progress>();
+    owned::<StagingOptions>();
+    borrowed::<ToVec<'_, f32>>();
+    borrowed::<Refill<'_, f32>>();
+    borrowed::<Source<'_, f32>>();
     borrowed::<Read<'_, f32>>();
     borrowed::<Write<'_, f32>>();
     borrowed::<ReadTile<'_, f32>>();
@@ -94,7 +99,8 @@ fn futures_cross_threads_and_need_no_pinning() {
     future::<Event, ()>();
     future::<&Event, ()>();
     future::<Upload<f32>, DeviceBuffer<f32>>();
-    future::<ToVec<f32>, Vec<f32>>();
+    future::<ToVec<'static, f32>, Vec<f32>>();
+    future::<Refill<'static, f32>, ()>();
     future::<Read<'static, f32>, HostRef<'static, f32>>();
     future::<Write<'static, f32>, HostMut<'static, f32>>();
     future::<ReadTile<'static, f32>, TileRef<'static, f32>>();
