@@ -143,7 +143,7 @@ impl Staging {
             idle: 0,
             closed: false,
         };
-        let line = Line { state: Mutex::new(state), changed: Condvar::new() };
+        let line = Line { state: Mutex::new(state), changed: Condvar::default() };
         Staging { options, line: Arc::new(line) }
     }
 
