@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::DeviceCore;
-use crate::driver::{Driver, DriverError, DriverResult};
+use crate::driver::{Driver, DriverError, DriverResult, HostKind};
 use crate::error::{Error, Result};
 use crate::reactor::Ticket;
 use crate::sync::Mutex;
@@ -76,7 +76,7 @@ impl PinnedPool {
         if let Some(block) = self.idle_block(class) {
             return Ok(block);
         }
-        match core.driver().host_alloc(class) {
+        match core.driver().host_alloc(class, HostKind::Cacheable) {
             Ok(ptr) => Ok(PinnedBlock { ptr, bytes: class }),
             Err(cause) if cause.code() == DriverError::OUT_OF_MEMORY => {
                 Err(Error::OutOfPinnedMemory { requested: bytes, cause })

@@ -39,6 +39,8 @@ calls! {
     MemoryFree = "cuMemGetInfo",
     HostAlloc = "cuMemHostAlloc",
     HostFree = "cuMemFreeHost",
+    HostRegister = "cuMemHostRegister",
+    HostUnregister = "cuMemHostUnregister",
     CopyH2D = "cuMemcpyHtoDAsync",
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",
