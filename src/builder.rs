@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Backend, Device, DeviceOptions};
+use crate::device::{Backend, Device, DeviceOptions, StagingOptions};
 #[cfg(feature = "cuda")]
 use crate::driver::cuda::{self, Unavailable};
 use crate::driver::sim::{self, SimMachine, SimOptions, Simulator};
@@ -37,6 +37,11 @@ pub struct DeviceBuilder {
     watch: Watch,
     watch_with: Option<Together>,
     queue_limit: u64,
+    memory_limit: Option<u64>,
+    in_flight_bytes: Option<u64>,
+    in_flight_operations: Option<u64>,
+    keep_memory: bool,
+    staging: StagingOptions,
     by_hand: bool,
     hook: ErrorHook,
 }
@@ -101,6 +106,11 @@ impl Device {
             watch: Watch::default(),
             watch_with: None,
             queue_limit: QUEUE_LIMIT,
+            memory_limit: None,
+            in_flight_bytes: None,
+            in_flight_operations: None,
+            keep_memory: true,
+            staging: StagingOptions::default(),
             by_hand: false,
             hook: ErrorHook::default(),
         }
@@ -239,6 +249,49 @@ impl DeviceBuilder {
         self
     }
 
+    /// How many bytes of device memory this `Device` may have, what it keeps for reuse and what is in flight
+    /// included. More is [`Error::OutOfMemory`](crate::Error::OutOfMemory), after the same has been tried as where the
+    /// device has no more. Default: as much as the device has.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// How many bytes copies between the device and pinned memory may have in flight together, on all streams:
+    /// one more is [`TooMuchInFlight`](crate::Error::TooMuchInFlight), unless nothing is in flight. [`Device::ready`] waits for room.
+    /// Transfers of ordinary memory are bounded by the pinned memory that they go through, and not counted.
+    ///
+    /// For programs that take in work faster than the device does it: what waits then waits in the program, where it
+    /// can be refused or put in another order. Default: no limit, which costs nothing; a stream takes 1,000
+    /// operations in any case.
+    pub fn in_flight_bytes(mut self, bytes: u64) -> Self {
+        self.in_flight_bytes = Some(bytes);
+        self
+    }
+
+    /// How many launches, copies and fills may be in flight on all streams together, as
+    /// [`in_flight_bytes`](DeviceBuilder::in_flight_bytes). Default: no limit.
+    pub fn in_flight_operations(mut self, operations: u64) -> Self {
+        self.in_flight_operations = Some(operations);
+        self
+    }
+
+    /// Whether the device memory of buffers that are dropped is kept for the next ones (default), or goes to the
+    /// driver at once. Kept, an allocation of a size that was there before costs no call of the driver. Given
+    /// back, every buffer is an allocation of its own, which `compute-sanitizer` and the like can tell from others.
+    pub fn keep_memory(mut self, on: bool) -> Self {
+        self.keep_memory = on;
+        self
+    }
+
+    /// How ordinary memory is staged: threads, and pinned memory for it. Options that mean nothing are a
+    /// [`BadSetting`](Error::BadSetting), or [`StagingTooSmall`](Error::StagingTooSmall), when the
+    /// device is opened.
+    pub fn staging(mut self, options: StagingOptions) -> Self {
+        self.staging = options;
+        self
+    }
+
     /// Has errors told to `hook` that no call returns: memory, events, streams or modules that
     /// could not be given back when their last handle was dropped
     /// ([`Error::NotReleased`](crate::Error::NotReleased)), and, once, the loss of the device
@@ -271,6 +324,7 @@ impl DeviceBuilder {
             let given = self.queue_limit.to_string();
             return Err(Error::BadSetting { name: "queue_limit", given, allowed: "1 to 1000" });
         }
+        self.staging.check()?;
         task::install();
         let target = match self.target {
             Some(target) => target,
@@ -306,6 +360,11 @@ impl DeviceBuilder {
             events_in_advance: 64,
             task_streams: 32,
             leased_streams: 16,
+            memory_limit: self.memory_limit,
+            in_flight_bytes: self.in_flight_bytes,
+            in_flight_operations: self.in_flight_operations,
+            keeps_memory: self.keep_memory,
+            staging: self.staging,
             hook: self.hook,
         };
         let mut backend = match target {

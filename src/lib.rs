@@ -50,11 +50,12 @@
 //!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
 //!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
-//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]. Owned parts for tasks:
+//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and
+//!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
-//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::fill`],
-//!   kernels declared with [`kernels`]; for ordinary memory [`Device::upload`] and
-//!   [`DeviceBuffer::to_vec`].
+//! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
+//!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`], kernels declared with [`kernels`]; for ordinary memory
+//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`] and [`DeviceBuffer::to_vec`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
@@ -116,18 +117,24 @@ mod task;
 pub mod testing;
 
 pub use buffer::{
-    DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, HostBuffer,
-    HostMut, HostPart, HostRef, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, NotDivided, NotRejoined, Pieces, Read,
+    CopyOnHost, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
+    DeviceVolume, DeviceVolumeMut, HostBuffer, HostMut, HostPart, HostRef, HostSlice, HostSliceMut,
+    HostTile, HostTileMut, HostVolume, HostVolumeMut, IntoDeviceSlice, IntoDeviceSliceMut,
+    IntoDeviceTile, IntoDeviceTileMut, NotCast, NotDivided, NotRejoined, OnHost, Pieces, Read,
     ReadTile, SharedBuffer, TileMut, TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
-pub use device::{Device, Elapsed, Event, Priority, Ready, Stream, StreamOptions, Synchronize};
+pub use device::{
+    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, Priority, Ready, StagingOptions,
+    Stream, StreamOptions, Synchronize, Tenant, TenantStats, Trim,
+};
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
-pub use error::{DeviceFailure, Error, Result, Suspect};
+pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};
 pub use headwater_macros::kernels;
-pub use op::{CopySource, CopyTarget, OnDevice, ToVec, Upload};
+pub use op::{
+    AllocWait, CopySource, CopyTarget, OnDevice, Progress, Refill, Source, ToVec, Upload,
+};
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
 

@@ -1,63 +1,51 @@
-//! Device memory: made and freed in stream order.
-#![allow(unsafe_code)]
+//! The device memory of one buffer.
 
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::frozen::Frozen;
-use super::hazard::{Access, Mode, Notes};
+use super::hazard::{Access, Hazards, Mode, Notes};
 use super::region::Region;
 use super::store::Backing;
 use super::tracked::{Memory, Tracked};
-use crate::device::DeviceCore;
-use crate::driver::{CopyMemory, DevicePtr, DriverError, Fact};
-use crate::error::{Error, Result};
-use crate::reactor::{Clock, Held, Lane, LaneId, OpKey, Operation, Recording, Ticket};
+use crate::device::{Before, DeviceBlock, DeviceCore, Users, budget};
+use crate::driver::{CopyMemory, DevicePtr, Fact};
+use crate::error::Result;
+use crate::reactor::{LaneId, Ticket};
 
-const ALLOCATE: OpKey = OpKey::of(&Operation::control("allocating device memory"));
-const FREE: OpKey = OpKey::of(&Operation::control("freeing device memory"));
-
-/// One allocation of device memory, freed when dropped: in stream order, so that neither the host
-/// waits nor the device loses memory under its work.
+/// A block of device memory. Goes back to the device's pool when dropped, with the operations that may still
+/// touch it: so that neither the host waits nor the device loses memory under its work.
 pub(crate) struct Allocation {
     core: Arc<DeviceCore>,
-    /// Where it was made, and where it is freed if nothing is known to use it.
-    home: Arc<Lane>,
-    ptr: DevicePtr,
+    /// `None` only while being dropped.
+    block: Option<DeviceBlock>,
     tracked: Tracked,
 }
 
 impl Allocation {
-    /// Allocates on the current stream (`cuMemAllocFromPoolAsync`). `bytes` is not 0.
+    /// For work on the current stream first of all. `bytes` is not 0.
     #[track_caller]
     pub(crate) fn new(core: &Arc<DeviceCore>, bytes: usize) -> Result<Self> {
-        if bytes as u64 > core.driver().info().total_memory {
-            // Not asked of the driver: before it refuses, it takes all that is free for a moment
-            // (seen on an H200), and others are refused meanwhile.
-            return Err(announced(core, out_of_memory(core, bytes)));
-        }
-        let lane = core.current_lane();
-        let mut enqueue = lane.enqueue_uncounted(ALLOCATE)?;
-        let ticket = enqueue.take_uncounted_ticket();
-        let allocated = enqueue.driver().alloc(bytes, enqueue.stream());
-        let ptr = match allocated {
-            Ok(ptr) => ptr,
-            Err(cause) => {
-                drop(enqueue);
-                return Err(announced(
-                    core,
-                    match cause.code() {
-                        DriverError::OUT_OF_MEMORY => out_of_memory(core, bytes),
-                        _ => core.reactor().refused(ALLOCATE.name(), cause),
-                    },
-                ));
-            }
+        let (lane, budget) = (core.current_lane(), budget(core.number()));
+        let (block, before) = core.memory().allocate(core, &lane, budget.as_ref(), bytes)?;
+        Ok(Allocation::of_block(core, block, before, bytes, Location::caller()))
+    }
+
+    /// Of a block of at least `bytes` bytes, made for a user at that place of the program.
+    pub(crate) fn of_block(
+        core: &Arc<DeviceCore>,
+        block: DeviceBlock,
+        before: Before,
+        bytes: usize,
+        made_at: &'static Location<'static>,
+    ) -> Self {
+        core.driver().tell(Fact::DeviceMemory { ptr: block.ptr(), made_at });
+        let hazards = match before {
+            Before::Allocation(ticket) => Hazards::new(bytes, Some(ticket)),
+            Before::Users(users) => Hazards::after(bytes, &users),
         };
-        enqueue.driver().tell(Fact::DeviceMemory { ptr, made_at: Location::caller() });
-        enqueue.finish(Recording::Lazy, Held::No);
-        let tracked = Tracked::new(core.number(), Memory::Device, bytes, Some(ticket));
-        let home = core.for_frees(&lane).clone();
-        Ok(Allocation { core: core.clone(), home, ptr, tracked })
+        let tracked = Tracked::new(core.number(), Memory::Device, bytes, hazards);
+        Allocation { core: core.clone(), block: Some(block), tracked }
     }
 
     /// From here on nothing writes it: who reads it is no longer noted.
@@ -85,53 +73,21 @@ impl Allocation {
     }
 
     /// The operations, the last of each lane, that may still be using it.
-    fn unfinished_users(&self) -> Clock {
-        let mut users = Clock::default();
-        self.tracked.lock().users(|user| users.add(user));
-        users.retain(self.core.number(), |user| !self.core.is_known_finished(user));
+    fn unfinished_users(&self) -> Users {
+        let mut users = Users::new();
+        let add = |users: &mut Users, user: Ticket| {
+            if self.core.is_known_finished(user) {
+                return;
+            }
+            match users.iter_mut().find(|known| known.lane == user.lane) {
+                Some(known) => known.seq = known.seq.max(user.seq),
+                None => users.push(user),
+            }
+        };
+        self.tracked.lock().users(|user| add(&mut users, user));
         let readers = self.tracked.frozen().into_iter().flat_map(Frozen::readers);
-        self.last_of(readers).for_each(|reader| users.add(reader));
+        self.last_of(readers).for_each(|reader| add(&mut users, reader));
         users
-    }
-
-    /// Frees in the order of the one stream that used it, or of the reclaim stream, which waits
-    /// for all that did and carries nothing that this could hold up.
-    fn free(&self) -> Result<()> {
-        let users = self.unfinished_users();
-        let lanes = |id: LaneId| self.core.lane(id);
-        let lane = {
-            let mut each = users.iter(self.core.number());
-            match (each.next(), each.next()) {
-                (None, _) => &self.home,
-                (Some(only), None) => lanes(only.lane).unwrap_or(&self.home),
-                _ => self.core.streams().reclaim(),
-            }
-        };
-        let lane = self.core.for_frees(lane);
-        let (mut enqueue, waits) = loop {
-            let enqueue = lane.enqueue_uncounted(FREE)?;
-            match enqueue.waits(users.iter(self.core.number()), lanes) {
-                Ok(waits) => break (enqueue, waits),
-                Err(unrecorded) => {
-                    // Not under this lane's lock: one lane's is held at a time.
-                    drop(enqueue);
-                    for ticket in unrecorded {
-                        if let Some(other) = lanes(ticket.lane) {
-                            other.record_through(ticket.seq)?;
-                        }
-                    }
-                }
-            }
-        };
-        enqueue.take_uncounted_ticket();
-        let refused = |cause: DriverError| self.core.reactor().refused(FREE.name(), cause);
-        enqueue.wait(&waits).map_err(refused)?;
-        // SAFETY: `ptr` came from this driver's `alloc` and is freed here only. Nobody can name the
-        // memory any more; every operation that did is finished, or before this point of `lane`,
-        // or waited for above.
-        unsafe { enqueue.driver().free(self.ptr, enqueue.stream()) }.map_err(refused)?;
-        enqueue.finish(Recording::Lazy, Held::No);
-        Ok(())
     }
 }
 
@@ -143,28 +99,37 @@ impl Backing for Allocation {
     }
 
     fn address(&self, offset: usize) -> CopyMemory {
-        CopyMemory::Device(DevicePtr(self.ptr.0 + offset as u64))
+        let first = self.block.as_ref().map_or(DevicePtr(0), DeviceBlock::ptr);
+        CopyMemory::Device(DevicePtr(first.0 + offset as u64))
     }
 }
 
-fn out_of_memory(core: &DeviceCore, requested: usize) -> Error {
-    let (free, total) = (core.driver().memory_free(), core.driver().info().total_memory);
-    match free {
-        Err(cause) if cause.is_sticky() => core.reactor().refused(ALLOCATE.name(), cause),
-        free => Error::OutOfMemory { requested, free: free.ok(), total },
+impl Allocation {
+    /// Leaves the memory to the transfers that are under way on it: the last of them to end lets go of it.
+    /// False where there is none.
+    fn leave_to_transfers(&mut self) -> bool {
+        let open = self.tracked.lock().opened(|user| self.core.is_known_finished(user));
+        if open.is_empty() {
+            return false;
+        }
+        let nobody = Hazards::new(self.tracked.bytes(), None);
+        let nobody = Tracked::new(self.core.number(), Memory::Device, self.tracked.bytes(), nobody);
+        let tracked = std::mem::replace(&mut self.tracked, nobody);
+        let (core, block) = (self.core.clone(), self.block.take());
+        let left = Arc::new(Allocation { core, block, tracked });
+        open.iter().for_each(|state| state.keep(left.clone()));
+        true
     }
-}
-
-/// The error, once whoever waits for the device was told if it is lost.
-fn announced(core: &DeviceCore, error: Error) -> Error {
-    core.reactor().announce();
-    error
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Where that fails, the memory is never used again: that is the safe end of it.
-        if let Err(error) = self.free() {
+        if self.leave_to_transfers() {
+            return;
+        }
+        let Some(block) = self.block.take() else { return };
+        let users = self.unfinished_users();
+        if let Err(error) = self.core.memory().retire(&self.core, block, users) {
             self.core.reactor().hook().not_released(|| self.tracked.describe(), error);
         }
     }

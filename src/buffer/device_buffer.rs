@@ -59,6 +59,15 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(DeviceBuffer::of_store(Store { memory, core: core.clone(), len, size: size_of::<T>() }))
     }
 
+    /// As [`DeviceBuffer::unwritten`], of memory that was waited for; `None` of a buffer without bytes.
+    pub(crate) fn of_allocation(
+        core: &Arc<DeviceCore>,
+        len: usize,
+        memory: Option<Allocation>,
+    ) -> Self {
+        DeviceBuffer::of_store(Store { memory, core: core.clone(), len, size: size_of::<T>() })
+    }
+
     /// `store` was made for elements of `T`.
     pub(super) fn of_store(store: Store<Allocation>) -> Self {
         DeviceBuffer { store, element: PhantomData }

@@ -73,7 +73,38 @@ macro_rules! for_host_tiles_mut {
     } };
 }
 
+/// Device memory in planes, to read.
+macro_rules! for_device_volumes {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] DeviceVolume<'a, T>, 'a;
+        [T: Pod] DeviceVolumeMut<'_, T>, '_;
+    } };
+}
+
+/// Device memory in planes, to write.
+macro_rules! for_device_volumes_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] DeviceVolumeMut<'_, T>, '_;
+    } };
+}
+
+/// Pinned memory in planes, to read.
+macro_rules! for_host_volumes {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        ['a, T: Pod] HostVolume<'a, T>, 'a;
+        [T: Pod] HostVolumeMut<'_, T>, '_;
+    } };
+}
+
+/// Pinned memory in planes, to write.
+macro_rules! for_host_volumes_mut {
+    ($with:ident! { $($arguments:tt)* }) => { $with! { $($arguments)*
+        [T: Pod] HostVolumeMut<'_, T>, '_;
+    } };
+}
+
 pub(crate) use {
     for_device_slices, for_device_slices_mut, for_device_tiles, for_device_tiles_mut,
-    for_host_slices, for_host_slices_mut, for_host_tiles, for_host_tiles_mut,
+    for_device_volumes, for_device_volumes_mut, for_host_slices, for_host_slices_mut,
+    for_host_tiles, for_host_tiles_mut, for_host_volumes, for_host_volumes_mut,
 };

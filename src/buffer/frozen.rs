@@ -9,7 +9,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 const WORDS: usize = MOST_LANES.div_ceil(64);
 
 /// Of one allocation. The record that it has beside this holds what was noted before it was frozen,
-/// and nothing is added to that.
+/// and nothing is added to that but reads that are open for a while.
 #[derive(Debug)]
 pub(crate) struct Frozen {
     /// All of it is written, by what is known to be finished: a read has nothing to check.
@@ -41,7 +41,7 @@ impl Frozen {
         is_finished: impl Fn(Ticket) -> bool,
     ) {
         let region = Region::of_bytes(0..bytes);
-        let mut settled = record.undefined_in(&region).is_none();
+        let mut settled = record.undefined_in(&region).is_none() && !record.is_being_written();
         let read = Access { region, mode: Mode::Read };
         record.conflicts(&read, |writer| settled = settled && is_finished(writer));
         if settled {

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use self::history::{History, Readers, Stamp};
 pub(crate) use self::notes::Notes;
 use self::notes::{Note, Replaced, Was};
+use self::open::Open;
 use super::region::Region;
 use super::region_map::RegionMap;
 use crate::reactor::{LaneId, Ticket};
@@ -82,6 +83,8 @@ pub(crate) struct Hazards {
     /// With more pieces than these it is time to sweep: twice as many as were left the last time,
     /// and some.
     sweep_above: u32,
+    /// Transfers that have not enqueued all of an access yet, if there are any.
+    open: Option<Box<Open>>,
 }
 
 /// So few pieces are not swept.
@@ -100,6 +103,26 @@ impl Hazards {
             allocated: writer,
             shared: false,
             sweep_above: FEW_PIECES,
+            open: None,
+        }
+    }
+
+    /// Memory that was somebody else's, with nothing in it: `users` may still touch it, the last of each lane.
+    pub(crate) fn after(bytes: usize, users: &[Ticket]) -> Self {
+        let mut readers: Readers = users.iter().map(|user| Stamp::of(*user)).collect();
+        readers.sort_unstable();
+        let mut lanes = Lanes::NONE;
+        readers.iter().for_each(|user| lanes = lanes.with(user.lane()));
+        let history = History { writer: None, readers, defined: false };
+        Hazards {
+            histories: RegionMap::new(bytes, history),
+            device: users.first().map_or(0, |user| user.lane.device()),
+            lanes,
+            changes: 0,
+            allocated: None,
+            shared: false,
+            sweep_above: FEW_PIECES,
+            open: None,
         }
     }
 
@@ -335,5 +358,6 @@ mod history;
 #[cfg(test)]
 mod model;
 mod notes;
+mod open;
 #[cfg(test)]
 mod tests;

@@ -25,10 +25,11 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use super::guards::{HostMut, HostRef};
-use super::hazard::Mode;
+use super::hazard::{Access, Mode};
 use super::host_buffer::HostBuffer;
 use super::pinned::Pinned;
 use super::rows::{TileMut, TileRef};
+use super::shape::Extent;
 use super::store::Place;
 use super::tile::{HostTile, HostTileMut};
 use super::view::{HostSlice, HostSliceMut};
@@ -107,34 +108,51 @@ impl<V: HostView> HostAccess<V> {
     }
 }
 
-impl Place<'_, Pinned> {
+impl<S: Extent> Place<'_, Pinned, S> {
     /// Completions of what an access by the host has to come after.
-    fn waits(&self, mode: Mode) -> SmallVec<[Completion; 2]> {
+    pub(super) fn waits(&self, mode: Mode) -> SmallVec<[Completion; 2]> {
         let mut waits = SmallVec::new();
-        let (Some(tracked), access) = self.access(mode) else { return waits };
-        tracked.lock().conflicts(&access, |ticket| {
-            if let Some(lane) = self.core().lane(ticket.lane)
-                && !lane.is_known_finished(ticket.seq)
-            {
-                waits.push(lane.completion(ticket.seq));
-            }
-        });
+        let Some(tracked) = self.tracked() else { return waits };
+        let record = tracked.lock();
+        for region in self.regions() {
+            record.conflicts(&Access { region, mode }, |ticket| {
+                if let Some(lane) = self.core().lane(ticket.lane)
+                    && !lane.is_known_finished(ticket.seq)
+                {
+                    waits.push(lane.completion(ticket.seq));
+                }
+            });
+        }
         waits
     }
 
-    fn check_defined(&self) -> Result<()> {
-        let (Some(tracked), access) = self.access(Mode::Read) else { return Ok(()) };
-        let Some(range) = tracked.lock().undefined_in(&access.region) else { return Ok(()) };
+    pub(super) fn check_defined(&self) -> Result<()> {
+        let Some(tracked) = self.tracked() else { return Ok(()) };
+        let record = tracked.lock();
+        let undefined = self.regions().find_map(|region| record.undefined_in(&region));
+        drop(record);
+        let Some(range) = undefined else { return Ok(()) };
         let (operation, argument) = ("reading on the host", "self");
         Err(Error::Uninitialised { operation, argument, buffer: tracked.describe(), range })
     }
 
-    fn tell_of_access(&self, writes: bool) {
-        let (Some(_), access) = self.access(Mode::Read) else { return };
-        let (ptr, row) = (self.byte(access.region.start()), access.region.row());
-        let (rows, pitch) = (access.region.rows(), access.region.pitch());
-        self.core().driver().tell(Fact::HostAccess { ptr, row, rows, pitch, writes });
+    pub(super) fn tell_of_access(&self, writes: bool) {
+        if self.tracked().is_none() {
+            return;
+        }
+        for region in self.regions() {
+            let (ptr, row) = (self.byte(region.start()), region.row());
+            let (rows, pitch) = (region.rows(), region.pitch());
+            self.core().driver().tell(Fact::HostAccess { ptr, row, rows, pitch, writes });
+        }
         self.core().raise_race();
+    }
+
+    /// The host has written all of it.
+    pub(super) fn written_by_host(&self) {
+        let Some(tracked) = self.tracked() else { return };
+        let mut record = tracked.lock();
+        self.regions().for_each(|region| record.written_by_host(&region));
     }
 
     /// Zeroes what nothing has written: it may be another buffer's that was here before, which the
@@ -142,21 +160,23 @@ impl Place<'_, Pinned> {
     ///
     /// The place is one that is borrowed to be written, and no operation touches it.
     fn define(&self) {
-        let (Some(tracked), access) = self.access(Mode::Overwrite) else { return };
-        let unwritten = tracked.lock().undefined_around(&access.region);
-        // Not under the lock: it can be much.
-        for undefined in unwritten {
-            access.region.each_common(&undefined, |range| {
-                // SAFETY: the range is within a row of the place, which the buffer has bytes for and
-                // which is borrowed exclusively; nothing in flight touches it, as the caller says.
-                unsafe { self.byte(range.start).as_ptr().write_bytes(0, range.len()) };
-            });
+        let Some(tracked) = self.tracked() else { return };
+        for region in self.regions() {
+            let unwritten = tracked.lock().undefined_around(&region);
+            // Not under the lock: it can be much.
+            for undefined in unwritten {
+                region.each_common(&undefined, |range| {
+                    // SAFETY: the range is within a row of the place, which the buffer has bytes for and
+                    // which is borrowed exclusively; nothing in flight touches it, as the caller says.
+                    unsafe { self.byte(range.start).as_ptr().write_bytes(0, range.len()) };
+                });
+            }
         }
-        tracked.lock().written_by_host(&access.region);
+        self.written_by_host();
     }
 
     /// The byte of the buffer at that offset.
-    fn byte(&self, offset: usize) -> NonNull<u8> {
+    pub(super) fn byte(&self, offset: usize) -> NonNull<u8> {
         self.store().place().first().map_addr(|first| first.saturating_add(offset))
     }
 }
@@ -227,12 +247,11 @@ impl<T: Pod> HostBuffer<T> {
     /// Writes a buffer that was just made, with as many elements: nothing is zeroed before.
     pub(super) fn set(&mut self, elements: &[T]) {
         let (place, len) = (self.place(), elements.len().min(self.len()));
-        let (Some(tracked), access) = place.access(Mode::Overwrite) else { return };
         place.tell_of_access(true);
         // SAFETY: the block has room for so many elements, nobody else knows of it yet, and no operation
         // touches a block that the pool hands out: its last users were seen to finish, and earlier ones
         // came before them.
         unsafe { std::ptr::copy_nonoverlapping(elements.as_ptr(), place.first().as_ptr(), len) };
-        tracked.lock().written_by_host(&access.region);
+        place.written_by_host();
     }
 }

@@ -74,6 +74,19 @@ impl<T: Pod> HostBuffer<T> {
         HostBuffer { store, element: PhantomData }
     }
 
+    /// The same memory, as bytes.
+    pub(crate) fn into_bytes(self) -> HostBuffer<u8> {
+        let Store { memory, core, len, size } = self.store;
+        HostBuffer::of_store(Store { memory, core, len: len * size, size: 1 })
+    }
+
+    /// Bytes as `len` elements, which take as many.
+    pub(crate) fn of_bytes(bytes: HostBuffer<u8>, len: usize) -> Self {
+        let Store { memory, core, len: bytes, .. } = bytes.store;
+        debug_assert_eq!(bytes, len * size_of::<T>());
+        HostBuffer::of_store(Store { memory, core, len, size: size_of::<T>() })
+    }
+
     pub(crate) fn place(&self) -> Place<'_, Pinned> {
         self.store.place()
     }

@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::hazard::Hazards;
 use super::store::Backing;
 use super::tracked::{Memory, Tracked};
 use crate::device::{DeviceCore, PinnedBlock};
@@ -27,7 +28,7 @@ impl Pinned {
         let block = core.pinned().take(core, bytes)?;
         let made_at = Location::caller();
         core.driver().tell(Fact::HostMemory { ptr: block.ptr(), bytes, made_at });
-        let tracked = Tracked::new(core.number(), Memory::Pinned, bytes, None);
+        let tracked = Tracked::new(core.number(), Memory::Pinned, bytes, Hazards::new(bytes, None));
         let pinned = Pinned { core: core.clone(), block: Some(block), tracked };
         core.raise_race();
         Ok(pinned)

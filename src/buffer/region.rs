@@ -30,6 +30,11 @@ impl Region {
         Region { start, row, rows, pitch }
     }
 
+    /// The same bytes, so many further on.
+    pub(crate) fn moved_by(self, bytes: usize) -> Self {
+        Region { start: self.start + bytes, ..self }
+    }
+
     /// Offset of the first byte.
     pub(crate) fn start(&self) -> usize {
         self.start
@@ -65,7 +70,6 @@ impl Region {
     }
 
     /// Whether some byte is in both.
-    #[cfg(test)]
     pub(crate) fn overlaps(&self, other: &Region) -> bool {
         self.first_common(other).is_some()
     }

@@ -5,6 +5,20 @@ use std::ops::{Bound, Range, RangeBounds};
 use super::region::Region;
 use crate::error::{Error, Result};
 
+/// Which elements of one buffer, in whatever shape: all of them are the buffer's, and none is twice there.
+pub(crate) trait Extent: Copy {
+    /// Of the first element, from the start of the buffer; its end where there are none.
+    fn start(self) -> usize;
+
+    /// Elements in all.
+    fn len(self) -> usize;
+
+    fn is_empty(self) -> bool;
+
+    /// The bytes, for elements of `size` bytes, in as few regions as make them up.
+    fn regions(self, size: usize) -> impl Iterator<Item = Region>;
+}
+
 /// Elements of one buffer: `rows` rows of `columns` elements each, `stride` elements from row to row.
 ///
 /// What is in one piece is one row. Of several rows, `columns <= stride`, so they do not overlap.
@@ -24,6 +38,11 @@ impl Shape {
     /// In one piece.
     pub(crate) const fn of_elements(start: usize, len: usize) -> Self {
         Shape { start, rows: 1, columns: len, stride: len }
+    }
+
+    /// Rows that do not overlap, or no elements.
+    pub(super) const fn of_rows(start: usize, [rows, columns, stride]: [usize; 3]) -> Self {
+        Shape { start, rows, columns, stride }
     }
 
     pub(crate) fn start(&self) -> usize {
@@ -115,8 +134,30 @@ impl Shape {
     }
 }
 
+impl Extent for Shape {
+    fn start(self) -> usize {
+        self.start
+    }
+
+    fn len(self) -> usize {
+        self.rows * self.columns
+    }
+
+    fn is_empty(self) -> bool {
+        Shape::is_empty(&self)
+    }
+
+    fn regions(self, size: usize) -> impl Iterator<Item = Region> {
+        std::iter::once(self.region(size))
+    }
+}
+
 /// The range, if it is one of `len` things.
-fn within(what: &'static str, range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+pub(super) fn within(
+    what: &'static str,
+    range: impl RangeBounds<usize>,
+    len: usize,
+) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
         Bound::Excluded(before) => before.saturating_add(1),

@@ -34,8 +34,10 @@ use crate::device::Device;
 /// on the streams that ever read it. [`try_into_buffer`](SharedBuffer::try_into_buffer) has it back
 /// to write.
 pub struct SharedBuffer<T> {
-    /// Its memory is frozen.
-    store: Arc<Store<Allocation>>,
+    /// Its memory is frozen. Of what elements it is said to be is one handle's own.
+    pub(super) store: Arc<Store<Allocation>>,
+    /// In elements of `T`: their bytes are what the memory has.
+    len: usize,
     element: PhantomData<T>,
 }
 
@@ -47,7 +49,8 @@ impl<T: Pod> DeviceBuffer<T> {
         if let Some(memory) = &mut store.memory {
             memory.freeze();
         }
-        SharedBuffer { store: Arc::new(store), element: PhantomData }
+        let len = store.len;
+        SharedBuffer::of_store(Arc::new(store), len)
     }
 }
 
@@ -64,29 +67,35 @@ impl<T: Pod> SharedBuffer<T> {
     pub fn try_into_buffer(self) -> Result<DeviceBuffer<T>, Self> {
         match Arc::try_unwrap(self.store) {
             Ok(mut store) => {
+                (store.len, store.size) = (self.len, size_of::<T>());
                 if let Some(memory) = &mut store.memory {
                     memory.thaw();
                 }
                 Ok(DeviceBuffer::of_store(store))
             }
-            Err(store) => Err(SharedBuffer { store, element: PhantomData }),
+            Err(store) => Err(SharedBuffer::of_store(store, self.len)),
         }
     }
 
+    /// `store` has the bytes of so many elements of `T`.
+    pub(super) fn of_store(store: Arc<Store<Allocation>>, len: usize) -> Self {
+        SharedBuffer { store, len, element: PhantomData }
+    }
+
     pub(crate) fn place(&self) -> Place<'_, Allocation> {
-        self.store.place()
+        self.store.place_as(self.len, size_of::<T>())
     }
 }
 
 impl<T> SharedBuffer<T> {
     /// Elements.
     pub fn len(&self) -> usize {
-        self.store.len
+        self.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.store.len == 0
+        self.len == 0
     }
 
     /// The device that the memory is on.
@@ -97,7 +106,7 @@ impl<T> SharedBuffer<T> {
 
 impl<T> Clone for SharedBuffer<T> {
     fn clone(&self) -> Self {
-        SharedBuffer { store: self.store.clone(), element: PhantomData }
+        SharedBuffer { store: self.store.clone(), len: self.len, element: PhantomData }
     }
 }
 
@@ -106,7 +115,7 @@ impl<T> fmt::Debug for SharedBuffer<T> {
         f.debug_struct("SharedBuffer")
             .field("number", &self.store.number())
             .field("type", &std::any::type_name::<T>())
-            .field("len", &self.store.len)
+            .field("len", &self.len)
             .field("device", &self.store.core.number())
             .finish_non_exhaustive()
     }

@@ -19,16 +19,16 @@ use super::host_buffer::HostBuffer;
 use super::part::{DevicePart, HostPart};
 use super::pieces::Pieces;
 use super::pinned::Pinned;
-use super::shape::Cut;
+use super::shape::{Cut, Shape};
 use super::shared::SharedBuffer;
 use super::store::Place;
-use super::view::{DeviceSlice, DeviceSliceMut, HostSlice, HostSliceMut, view};
+use super::view::{DeviceSlice, DeviceSliceMut, HostSlice, HostSliceMut, into_place, view};
 use crate::device::Device;
 use crate::error::Result;
 
 macro_rules! tile {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as $borrow:tt) => {
-        view! { $(#[$doc])* $name of $memory as $borrow }
+    ($(#[$doc:meta])* $name:ident of $memory:ident as $borrow:tt) => {
+        view! { $(#[$doc])* $name of Shape in $memory as $borrow }
 
         impl<T> $name<'_, T> {
             /// How many rows there are.
@@ -57,7 +57,7 @@ macro_rules! tile {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($name))
                     .field("buffer", &self.place.store().number())
-                    .field("start", &self.place.shape().start())
+                    .field("first_byte", &self.place.offset())
                     .field("rows", &self.rows())
                     .field("columns", &self.columns())
                     .field("stride", &self.stride())
@@ -125,6 +125,8 @@ tile! {
     /// Made by [`HostBuffer::as_matrix_mut`].
     HostTileMut of Pinned as exclusive
 }
+
+into_place!(DeviceTileMut of Allocation, HostTileMut of Pinned);
 
 macro_rules! as_matrix {
     ($tile:ident; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(

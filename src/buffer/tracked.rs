@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::frozen::Frozen;
 use super::hazard::Hazards;
-use crate::reactor::Ticket;
 use crate::sync::{Mutex, MutexGuard};
 
 /// What kind of memory an allocation is.
@@ -32,15 +31,10 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    pub(crate) fn new(
-        device: u32,
-        memory: Memory,
-        bytes: usize,
-        allocated: Option<Ticket>,
-    ) -> Self {
+    pub(crate) fn new(device: u32, memory: Memory, bytes: usize, hazards: Hazards) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Relaxed);
-        let hazards = Mutex::new(Hazards::new(bytes, allocated));
+        let hazards = Mutex::new(hazards);
         Tracked { id, device, memory, bytes, hazards, frozen: None }
     }
 

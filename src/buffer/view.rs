@@ -17,24 +17,24 @@ use super::host_buffer::HostBuffer;
 use super::part::{DevicePart, HostPart};
 use super::pieces::Pieces;
 use super::pinned::Pinned;
-use super::shape::Cut;
+use super::shape::{Cut, Shape};
 use super::shared::SharedBuffer;
 use super::store::Place;
 use crate::device::Device;
 use crate::error::Result;
 
-/// Declares a view: a place, and the kind of borrow that it is.
+/// Declares a view: a place of some shape, and the kind of borrow that it is.
 macro_rules! view {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as shared) => {
-        view! { @either $(#[$doc])* $name of $memory as &'a [T] }
+    ($(#[$doc:meta])* $name:ident of $shape:ident in $memory:ident as shared) => {
+        view! { @either $(#[$doc])* $name of $shape in $memory as &'a [T] }
 
         impl<'a, T: Pod> $name<'a, T> {
             /// Safe, as a place borrows what it is of for as long as it says, shared.
-            pub(super) fn new(place: Place<'a, $memory>) -> Self {
+            pub(super) fn new(place: Place<'a, $memory, $shape>) -> Self {
                 $name { place, element: PhantomData }
             }
 
-            pub(crate) fn place(&self) -> Place<'a, $memory> {
+            pub(crate) fn place(&self) -> Place<'a, $memory, $shape> {
                 self.place
             }
         }
@@ -47,32 +47,28 @@ macro_rules! view {
 
         impl<T> Copy for $name<'_, T> {}
     };
-    ($(#[$doc:meta])* $name:ident of $memory:ty as exclusive) => {
-        view! { @either $(#[$doc])* $name of $memory as &'a mut [T] }
+    ($(#[$doc:meta])* $name:ident of $shape:ident in $memory:ident as exclusive) => {
+        view! { @either $(#[$doc])* $name of $shape in $memory as &'a mut [T] }
 
         impl<'a, T: Pod> $name<'a, T> {
             /// # Safety
             ///
             /// The elements are borrowed exclusively for `'a`: what they are reached through is not
             /// used meanwhile, and no other view has one of them.
-            pub(super) unsafe fn new(place: Place<'a, $memory>) -> Self {
+            pub(super) unsafe fn new(place: Place<'a, $memory, $shape>) -> Self {
                 $name { place, element: PhantomData }
             }
 
             /// For no longer than the view is borrowed: a view made of it excludes this one.
-            pub(crate) fn place(&self) -> Place<'_, $memory> {
-                self.place
-            }
-
-            pub(super) fn into_place(self) -> Place<'a, $memory> {
+            pub(crate) fn place(&self) -> Place<'_, $memory, $shape> {
                 self.place
             }
         }
     };
-    (@either $(#[$doc:meta])* $name:ident of $memory:ty as $marker:ty) => {
+    (@either $(#[$doc:meta])* $name:ident of $shape:ident in $memory:ident as $marker:ty) => {
         $(#[$doc])*
         pub struct $name<'a, T> {
-            place: Place<'a, $memory>,
+            place: Place<'a, $memory, $shape>,
             element: PhantomData<$marker>,
         }
 
@@ -86,10 +82,22 @@ macro_rules! view {
 }
 pub(super) use view;
 
+/// What an exclusive view is of, for whoever takes the view's place.
+macro_rules! into_place {
+    ($($name:ident of $memory:ident),+) => {$(
+        impl<'a, T> $name<'a, T> {
+            pub(super) fn into_place(self) -> Place<'a, $memory> {
+                self.place
+            }
+        }
+    )+};
+}
+pub(super) use into_place;
+
 /// Declares a view of memory in one piece.
 macro_rules! slice {
-    ($(#[$doc:meta])* $name:ident of $memory:ty as $borrow:tt) => {
-        view! { $(#[$doc])* $name of $memory as $borrow }
+    ($(#[$doc:meta])* $name:ident of $memory:ident as $borrow:tt) => {
+        view! { $(#[$doc])* $name of Shape in $memory as $borrow }
 
         impl<T> $name<'_, T> {
             /// Elements.
@@ -107,7 +115,7 @@ macro_rules! slice {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($name))
                     .field("buffer", &self.place.store().number())
-                    .field("start", &self.place.shape().start())
+                    .field("first_byte", &self.place.offset())
                     .field("len", &self.len())
                     .finish_non_exhaustive()
             }
@@ -187,6 +195,8 @@ slice! {
     /// ```
     HostSliceMut of Pinned as exclusive
 }
+
+into_place!(DeviceSliceMut of Allocation, HostSliceMut of Pinned);
 
 /// What can be read of everything that is in one piece.
 macro_rules! read_in_pieces {

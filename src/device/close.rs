@@ -3,30 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::DeviceCore;
 use super::pinned::PinnedBlock;
-use crate::driver::{ModuleHandle, stay};
+use super::{DeviceCore, memory};
+use crate::driver::{DevicePtr, ModuleHandle, stay};
 use crate::error::{Error, Result};
 use crate::reactor::Lane;
 
 /// What has to be given back to the driver by calls that wait for running kernels.
 struct Closing {
     lanes: Vec<Arc<Lane>>,
+    memory: Vec<DevicePtr>,
     blocks: Vec<PinnedBlock>,
     modules: Vec<ModuleHandle>,
 }
 
 impl Drop for DeviceCore {
     fn drop(&mut self) {
-        let blocks = self.pinned.drain();
+        let (memory, blocks) = (self.memory.drain(), self.pinned.drain());
         let tables = [self.functions.take(), self.gate.take()];
         let modules: Vec<_> =
             tables.into_iter().flatten().flat_map(|table| table.modules).collect();
-        if blocks.is_empty() && modules.is_empty() {
+        if memory.is_empty() && blocks.is_empty() && modules.is_empty() {
             return;
         }
         let lanes = self.lanes.iter().cloned().collect();
-        let closing = Closing { lanes, blocks, modules };
+        let closing = Closing { lanes, memory, blocks, modules };
         let thread = std::thread::Builder::new().name(format!("headwater-{}-close", self.number));
         if let Err(error) = thread.spawn(move || closing.close()) {
             let what = || format!("pinned memory and modules of device {}", self.number);
@@ -38,12 +39,13 @@ impl Drop for DeviceCore {
 impl Closing {
     /// Waits for all work, then frees. On a lost device nothing can be freed, and nothing is.
     fn close(self) {
-        let Closing { lanes, blocks, modules } = self;
+        let Closing { lanes, memory, blocks, modules } = self;
         let is_idle = lanes.iter().all(|lane| wait_idly(lane).is_ok());
         if let Some(lane) = lanes.first()
             && is_idle
         {
             let reactor = lane.reactor();
+            memory::free_all(lane, memory);
             for block in blocks {
                 let bytes = block.bytes();
                 let _stay = stay();

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::DeviceCore;
+use super::memory::Budget;
 use super::stream::Stream;
 use crate::driver::thread_number;
 use crate::reactor::Lane;
@@ -14,6 +15,8 @@ use crate::reactor::Lane;
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) stream: Stream,
+    /// What allocations of device memory count against.
+    pub(crate) budget: Option<Arc<Budget>>,
     /// Made by `spawn` for the task as a whole: `set_stream` replaces its stream.
     pub(crate) task: bool,
 }
@@ -50,16 +53,21 @@ fn with_frames<R>(f: impl FnOnce(&mut Vec<Frame>) -> R) -> Option<R> {
 
 /// The innermost scope's stream on that device.
 pub(super) fn scoped_stream(device: u32) -> Option<Stream> {
-    with_frames(|frames| innermost(frames, device).cloned())?
+    with_frames(|frames| innermost(frames, device).map(|frame| frame.stream.clone()))?
 }
 
 /// The innermost scope's lane on that device.
 pub(super) fn scoped_lane(device: u32) -> Option<Arc<Lane>> {
-    with_frames(|frames| innermost(frames, device).map(|stream| stream.lane().clone()))?
+    with_frames(|frames| innermost(frames, device).map(|frame| frame.stream.lane().clone()))?
 }
 
-fn innermost(frames: &[Frame], device: u32) -> Option<&Stream> {
-    frames.iter().rev().map(|f| &f.stream).find(|stream| stream.device_number() == device)
+/// The budget of the innermost scope on that device.
+pub(crate) fn budget(device: u32) -> Option<Arc<Budget>> {
+    with_frames(|frames| innermost(frames, device)?.budget.clone())?
+}
+
+fn innermost(frames: &[Frame], device: u32) -> Option<&Frame> {
+    frames.iter().rev().find(|frame| frame.stream.device_number() == device)
 }
 
 /// The innermost scope of any device.

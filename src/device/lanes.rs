@@ -2,9 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
+use super::DeviceCore;
 use crate::driver::{DriverResult, Fact};
 use crate::error::{Error, Result};
-use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole};
+use crate::reactor::{Lane, LaneId, LaneOptions, Reactor, StreamRole, Ticket};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How many lanes a device can have: their indices are below that.
@@ -66,5 +69,27 @@ impl Lanes {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Lane>> {
         self.slots.iter().filter_map(OnceLock::get)
+    }
+}
+
+impl DeviceCore {
+    /// Looks how far lanes are, once at each that `users` are on: to learn of all of these.
+    pub(super) fn look(&self, users: impl IntoIterator<Item = Ticket>) {
+        let mut seen = SmallVec::<[(Ticket, u64); 4]>::new();
+        for user in users.into_iter().filter(|user| !self.is_known_finished(*user)) {
+            match seen.iter_mut().find(|(oldest, _)| oldest.lane == user.lane) {
+                Some((oldest, newest)) => {
+                    oldest.seq = oldest.seq.min(user.seq);
+                    *newest = (*newest).max(user.seq);
+                }
+                None => seen.push((user, user.seq)),
+            }
+        }
+        for (oldest, newest) in seen {
+            if let Some(lane) = self.lane(oldest.lane) {
+                lane.request_record(newest);
+                lane.probe(oldest.seq);
+            }
+        }
     }
 }

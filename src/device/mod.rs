@@ -4,12 +4,15 @@ mod close;
 mod current;
 mod default_streams;
 mod event;
+mod flow;
 mod functions;
 mod lanes;
+mod memory;
 #[cfg(all(test, headwater_loom))]
 #[allow(clippy::unwrap_used)]
 pub(crate) mod models;
 mod pinned;
+mod staging;
 mod stream;
 mod stream_pool;
 mod synchronize;
@@ -22,18 +25,26 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use current::{
-    Frame, FrameGuard, Frames, current_frame, current_frames, install_task_id,
+    Frame, FrameGuard, Frames, budget, current_frame, current_frames, install_task_id,
 };
 pub use event::{Elapsed, Event};
+pub(crate) use flow::{Admitted, Flow};
+pub use flow::{DeviceReady, InFlight};
 pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
+pub(crate) use memory::{Before, Budget, DeviceBlock, MemoryRequest, Users};
+pub use memory::{MemoryStats, Tenant, TenantStats, Trim};
 pub(crate) use pinned::PinnedBlock;
+pub use staging::StagingOptions;
+pub(crate) use staging::{InLine, Staged};
 pub use stream::{Priority, Ready, Stream, StreamOptions};
 pub use synchronize::Synchronize;
 
 use self::default_streams::DefaultStreams;
 use self::lanes::Lanes;
+use self::memory::MemoryPool;
 use self::pinned::PinnedPool;
+use self::staging::Staging;
 use self::stream_pool::StreamPool;
 use self::task_streams::TaskStreams;
 use crate::driver::sim::Simulator;
@@ -68,6 +79,15 @@ pub(crate) struct DeviceOptions {
     pub(crate) task_streams: u16,
     /// Streams for scopes and for `Device::stream`, of each priority.
     pub(crate) leased_streams: u16,
+    /// Bytes of device memory, where it is not to be all of it.
+    pub(crate) memory_limit: Option<u64>,
+    /// Limits to what is in flight.
+    pub(crate) in_flight_bytes: Option<u64>,
+    pub(crate) in_flight_operations: Option<u64>,
+    /// Whether device memory is kept for reuse.
+    pub(crate) keeps_memory: bool,
+    /// Checked.
+    pub(crate) staging: StagingOptions,
     pub(crate) hook: ErrorHook,
 }
 
@@ -86,7 +106,11 @@ pub(crate) struct DeviceCore {
     streams: StreamPool,
     tasks: TaskStreams,
     default_streams: Arc<DefaultStreams>,
+    memory: MemoryPool,
+    /// `None` where there is no limit.
+    flow: Option<Flow>,
     pinned: PinnedPool,
+    staging: Staging,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
     /// Set once, when the first gate is made.
@@ -116,6 +140,8 @@ impl Device {
         let lanes = Lanes::new(number, reactor.clone(), options.queue_limit);
         let streams = StreamPool::new(&lanes, &options).map_err(refused)?;
         let tasks = TaskStreams::new(&lanes, streams.single(), &options).map_err(refused)?;
+        let total = reactor.driver().info().total_memory;
+        let memory = MemoryPool::new(total, options.memory_limit, options.keeps_memory);
         let core = DeviceCore {
             number,
             reactor,
@@ -123,7 +149,10 @@ impl Device {
             streams,
             tasks,
             default_streams: Arc::default(),
+            memory,
+            flow: Flow::new(options.in_flight_bytes, options.in_flight_operations),
             pinned: PinnedPool::default(),
+            staging: Staging::new(options.staging),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
             watched: backend.watched,
@@ -235,8 +264,20 @@ impl DeviceCore {
         &self.reactor
     }
 
+    pub(crate) fn flow(&self) -> Option<&Flow> {
+        self.flow.as_ref()
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryPool {
+        &self.memory
+    }
+
     pub(crate) fn pinned(&self) -> &PinnedPool {
         &self.pinned
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     pub(crate) fn streams(&self) -> &StreamPool {
@@ -255,12 +296,6 @@ impl DeviceCore {
     /// The lane of that name, if it is one of this device.
     pub(crate) fn lane(&self, id: LaneId) -> Option<&Arc<Lane>> {
         self.lanes.get(id)
-    }
-
-    /// Where memory is freed that was used on that lane: there, unless it is a thread's. Memory is
-    /// dropped on any.
-    pub(crate) fn for_frees<'a>(&'a self, lane: &'a Arc<Lane>) -> &'a Arc<Lane> {
-        if lane.is_of_a_thread() { self.streams.reclaim() } else { lane }
     }
 
     /// Whether an operation of this device is known to be finished. A lane that is gone has nothing on it.

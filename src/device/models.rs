@@ -34,6 +34,11 @@ pub(crate) fn with_streams(task_streams: u16, leased_streams: u16) -> (Arc<Model
         events_in_advance: 2,
         task_streams,
         leased_streams,
+        memory_limit: None,
+        in_flight_bytes: None,
+        in_flight_operations: None,
+        keeps_memory: false,
+        staging: Default::default(),
         hook: Default::default(),
     };
     let device = Device::open(backend, options).unwrap();

@@ -34,7 +34,7 @@ impl PinnedBlock {
         self.ptr
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

@@ -46,8 +46,10 @@ counters! {
     allocs,
     /// `cuMemFreeAsync`.
     frees,
-    /// `cuMemGetInfo`.
+    /// `cuMemGetInfo`, `cuMemPoolGetAttribute`.
     memory_queries,
+    /// `cuMemPoolTrimTo`.
+    pool_trims,
     /// `cuMemHostAlloc`.
     host_allocs,
     /// `cuMemFreeHost`.

@@ -3,7 +3,13 @@
 use std::fmt;
 use std::ptr::NonNull;
 
+use smallvec::SmallVec;
+
+use super::DriverCall;
 use super::step::Touched;
+
+/// Pitches are below it: CUDA's limit (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`) on all devices so far.
+const PITCHES_BELOW: usize = 1 << 31;
 
 /// An address in device memory. On a simulated device it is not an address of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,8 +71,10 @@ impl MemAccess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopySide {
     pub(crate) memory: CopyMemory,
-    /// Bytes from the start of a row to that of the next; not used when there is one row.
+    /// Bytes from the start of a row to that of the next; not used when there is one row in all.
     pub(crate) pitch: usize,
+    /// Bytes from the start of a plane to that of the next; not used when there is one plane.
+    pub(crate) plane_pitch: usize,
 }
 
 /// How page-locked memory is cached for the host.
@@ -88,6 +96,11 @@ pub(crate) enum CopyMemory {
 }
 
 impl CopyMemory {
+    /// Whether the address is a multiple of `align`, a power of 2.
+    pub(crate) fn is_aligned_to(self, align: usize) -> bool {
+        self.address().is_multiple_of(align as u64)
+    }
+
     /// In the one space of addresses that device memory and host memory have.
     fn address(self) -> u64 {
         match self {
@@ -97,22 +110,85 @@ impl CopyMemory {
     }
 }
 
-/// A copy of `rows` rows of `row` bytes each (`cuMemcpy2DAsync`). At least one side is the device's.
+/// A copy of `rows` rows of `row` bytes in each of `planes` planes (`cuMemcpy2DAsync`, or
+/// `cuMemcpy3DAsync` when there is more than one plane). At least one side is the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRows {
     pub(crate) dst: CopySide,
     pub(crate) src: CopySide,
     pub(crate) row: usize,
+    /// Of each plane.
     pub(crate) rows: usize,
+    pub(crate) planes: usize,
 }
 
 impl CopyRows {
+    /// Which call it is.
+    pub(crate) fn call(&self) -> DriverCall {
+        if self.planes > 1 { DriverCall::CopyPlanes } else { DriverCall::CopyRows }
+    }
+
+    /// A word for it.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.planes > 1 { "copy_planes" } else { "copy_rows" }
+    }
+
+    /// Whether it moves nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.row == 0 || self.rows == 0 || self.planes == 0
+    }
+
+    /// Bytes that it moves.
+    pub(crate) fn bytes(&self) -> usize {
+        self.row.saturating_mul(self.rows).saturating_mul(self.planes)
+    }
+
+    /// Whether the driver takes the pitches of both sides, of a copy that is not empty: see
+    /// [`Driver::copy_rows`](super::Driver::copy_rows).
+    pub(crate) fn is_in_order(&self) -> bool {
+        let CopyRows { dst, src, row, rows, planes } = *self;
+        [dst, src].iter().all(|side| match (rows, planes) {
+            (1, 1) => true,
+            (_, 1) => (row..PITCHES_BELOW).contains(&side.pitch),
+            // CUDA is told how many rows there are from plane to plane.
+            _ => {
+                (row..PITCHES_BELOW).contains(&side.pitch)
+                    && side.plane_pitch.is_multiple_of(side.pitch)
+                    && side.plane_pitch / side.pitch >= rows
+            }
+        })
+    }
+
     /// As the log and the race checker have it: what is read, then what is written.
-    pub(crate) fn touched(&self) -> [Touched; 2] {
-        let side = |side: &CopySide, writes| {
-            Touched::in_rows(side.memory.address(), (self.row, self.rows, side.pitch), writes)
+    pub(crate) fn touched(&self) -> SmallVec<[Touched; 2]> {
+        [(&self.src, false), (&self.dst, true)]
+            .into_iter()
+            .flat_map(|(side, writes)| self.touched_on(side, writes))
+            .collect()
+    }
+
+    /// In as few pieces as make it up, and none of the bytes between them.
+    pub(super) fn touched_on(
+        &self,
+        side: &CopySide,
+        writes: bool,
+    ) -> impl Iterator<Item = Touched> + use<> {
+        let CopyRows { row, rows, planes, .. } = *self;
+        let CopySide { memory, pitch, plane_pitch } = *side;
+        let (pieces, rows, pitch) = match (rows, planes) {
+            _ if self.is_empty() => (1, 0, pitch),
+            (_, 1) => (1, rows, pitch),
+            (1, _) => (1, planes, plane_pitch),
+            _ if rows.checked_mul(pitch) == Some(plane_pitch) => {
+                (1, rows.saturating_mul(planes), pitch)
+            }
+            _ => (planes, rows, pitch),
         };
-        [side(&self.src, false), side(&self.dst, true)]
+        let first = memory.address();
+        (0..pieces).map(move |piece| {
+            let start = first.saturating_add((piece as u64).saturating_mul(plane_pitch as u64));
+            Touched::in_rows(start, (row, rows, pitch), writes)
+        })
     }
 }
 

@@ -127,6 +127,15 @@ impl From<DriverError> for PtxError {
     }
 }
 
+/// Bytes of the pool that device memory is allocated from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolUsage {
+    /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`: taken from the device.
+    pub(crate) reserved: u64,
+    /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`: allocated from the pool and not freed.
+    pub(crate) used: u64,
+}
+
 /// What the library tells of itself that no call of the driver shows. For what watches the calls; CUDA
 /// takes no notice of it. A simulated device keeps copies from memory that the host is said to
 /// have: tests can have the wait lost that would have ordered them.
@@ -200,8 +209,15 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// `ptr` came from [`Driver::alloc`] of this driver, is not freed yet, and every access to it
     /// is done or ordered before this point of `stream`.
     unsafe fn free(&self, ptr: DevicePtr, stream: &StreamHandle) -> DriverResult<()>;
-    /// `cuMemGetInfo`: bytes free for allocation.
+    /// `cuMemGetInfo`: bytes that nobody has, of any process. What the pool of [`Driver::alloc`] keeps is
+    /// not among them.
     fn memory_free(&self) -> DriverResult<u64>;
+    /// `cuMemPoolTrimTo`: gives back what the pool of [`Driver::alloc`] keeps beyond `keep` bytes, as far
+    /// as no allocation has it, and no free whose end nobody was told of. Waits for no kernel; unmapping
+    /// takes about 1 ms a GB (64 ms for 60 GB on an H200).
+    fn pool_trim(&self, keep: u64) -> DriverResult<()>;
+    /// `cuMemPoolGetAttribute`: how much the pool of [`Driver::alloc`] has.
+    fn pool_usage(&self) -> DriverResult<PoolUsage>;
 
     /// `cuMemHostAlloc`: page-locked memory, at least 64-byte aligned. Takes milliseconds.
     fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>>;
@@ -266,11 +282,13 @@ pub(crate) trait Driver: Send + Sync + 'static {
         bytes: usize,
         stream: &StreamHandle,
     ) -> DriverResult<()>;
-    /// `cuMemcpy2DAsync`; of one row, the copy in one piece. Nothing between the rows is touched.
+    /// `cuMemcpy2DAsync`; of several planes, `cuMemcpy3DAsync`; of one row in all, the copy in one piece.
+    /// Nothing between the rows and between the planes is touched.
     ///
     /// `INVALID_VALUE` where there are several rows and a pitch is less than a row or 2 GiB or more,
-    /// and where neither side is the device's. A pitch of 0 is left open: CUDA takes it for that of rows
-    /// without anything between them.
+    /// and where neither side is the device's. Where there are several planes, be they of one row
+    /// each, as well where a plane's pitch is less than its rows' pitches together, or no multiple of
+    /// that pitch: CUDA is told how many rows apart planes are.
     ///
     /// # Safety
     /// As [`Driver::copy_h2d`], for the bytes of the rows, which lie in one block on each side. Host

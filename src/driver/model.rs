@@ -17,7 +17,7 @@ use super::step::{Step, Touched};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
     DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
-    PtxError, StreamHandle,
+    PoolUsage, PtxError, StreamHandle,
 };
 use crate::sync::Condvar;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -286,6 +286,14 @@ impl Driver for ModelDriver {
         Ok(self.info.total_memory)
     }
 
+    fn pool_trim(&self, _keep: u64) -> DriverResult<()> {
+        Ok(())
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        Ok(PoolUsage::default())
+    }
+
     fn host_alloc(&self, _bytes: usize, _kind: HostKind) -> DriverResult<NonNull<u8>> {
         not_modelled(DriverCall::HostAlloc)
     }
@@ -322,8 +330,8 @@ impl Driver for ModelDriver {
         not_modelled(DriverCall::CopyD2H)
     }
 
-    unsafe fn copy_rows(&self, _: &CopyRows, _: &StreamHandle) -> DriverResult<()> {
-        not_modelled(DriverCall::CopyRows)
+    unsafe fn copy_rows(&self, copy: &CopyRows, _: &StreamHandle) -> DriverResult<()> {
+        not_modelled(copy.call())
     }
 
     unsafe fn copy_d2d(

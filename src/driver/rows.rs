@@ -20,11 +20,6 @@ impl Rows {
         Rows { first: range.start, end: range.end, row, pitch: row }
     }
 
-    /// `rows` rows of `row` bytes, neither of them 0.
-    pub(super) fn new(start: u64, row: usize, rows: usize, pitch: usize) -> Self {
-        Rows::of(&Touched::in_rows(start, (row, rows, pitch), false))
-    }
-
     pub(super) fn of(touched: &Touched) -> Self {
         let Range { start, end } = touched.range();
         Rows { first: start, end, row: touched.row as u64, pitch: touched.pitch as u64 }

@@ -17,7 +17,7 @@ use super::witness::{Watch, Witness};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
     DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, MemAccess,
-    ModuleHandle, PtxError, StreamHandle,
+    ModuleHandle, PoolUsage, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -264,6 +264,20 @@ impl Driver for Watched {
         made
     }
 
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        one(&self.counters.pool_trims);
+        let made = self.inner.pool_trim(keep);
+        self.saw(&made, |_| Step::Other { call: DriverCall::PoolTrim });
+        made
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        one(&self.counters.memory_queries);
+        let made = self.inner.pool_usage();
+        self.saw(&made, |_| Step::Other { call: DriverCall::PoolUsage });
+        made
+    }
+
     fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>> {
         one(&self.counters.host_allocs);
         let made = self.inner.host_alloc(bytes, kind);
@@ -350,7 +364,7 @@ impl Driver for Watched {
         one(&self.counters.copies);
         // SAFETY: as said at the impl.
         let made = unsafe { self.inner.copy_rows(copy, stream) };
-        self.work(&made, (DriverCall::CopyRows, "copy_rows", 0), stream, copy.touched());
+        self.work(&made, (copy.call(), copy.name(), 0), stream, copy.touched());
         made
     }
 

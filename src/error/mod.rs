@@ -6,9 +6,12 @@ use std::sync::Arc;
 use crate::driver::DriverError;
 
 mod failure;
+mod kernel;
 mod shown;
 
+use self::shown::{advice, sides};
 pub use failure::{DeviceFailure, Suspect};
+pub use kernel::KernelError;
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -141,6 +144,25 @@ pub enum Error {
         limit: u64,
     },
 
+    /// The device has as much in flight as it was opened for.
+    #[error(
+        "{operation}: {in_flight} {what} are in flight on the device, which takes {limit}: no room for {needed} \
+         more; await `ready()` of the device, then try again"
+    )]
+    #[non_exhaustive]
+    TooMuchInFlight {
+        /// What was to be done.
+        operation: &'static str,
+        /// Bytes or operations.
+        what: &'static str,
+        /// How many are in flight, as far as is known.
+        in_flight: u64,
+        /// How many the operation would have added.
+        needed: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+
     /// Bytes were to be read that nothing wrote, or whose writer was refused.
     #[error(
         "{operation} reads bytes {range:?} of `{argument}` ({buffer}), which nothing has written: \
@@ -181,7 +203,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     OutOfRange {
-        /// Elements, rows or columns.
+        /// Elements, planes, rows or columns.
         what: &'static str,
         /// What was asked for.
         range: Range<usize>,
@@ -208,25 +230,67 @@ pub enum Error {
         columns: usize,
     },
 
-    /// Two matrices that must have as many rows and columns have not.
+    /// Memory was to be a volume with planes of a size that leaves one unfinished.
     #[error(
-        "{operation}: the source has {} rows of {} elements and the destination {} of {}; they must have \
-         the same shape", source_shape[0], source_shape[1], destination_shape[0], destination_shape[1]
+        "{len} elements are not planes of {rows} rows of {columns} columns: take a slice whose length is a \
+         multiple of rows times columns, neither of them 0"
+    )]
+    #[non_exhaustive]
+    NotPlanes {
+        /// Elements there are.
+        len: usize,
+        /// Rows of a plane asked for.
+        rows: usize,
+        /// Columns asked for.
+        columns: usize,
+    },
+
+    /// Bytes were to be elements of another type, of which they are no whole number.
+    #[error(
+        "{bytes} bytes are not a whole number of elements of {element_size} bytes: cast a slice whose bytes \
+         are a multiple of the size of an element that is not 0"
+    )]
+    #[non_exhaustive]
+    NotElements {
+        /// Bytes there are.
+        bytes: usize,
+        /// Bytes of an element asked for.
+        element_size: usize,
+    },
+
+    /// Bytes were to be elements of another type, which cannot be where they begin.
+    #[error(
+        "the elements would begin at byte {offset} of their buffer, where those aligned to {align} bytes \
+         cannot be: cast a slice that begins at a multiple of {align} bytes"
+    )]
+    #[non_exhaustive]
+    Misaligned {
+        /// Where the bytes begin, from the start of the buffer.
+        offset: usize,
+        /// What addresses of the elements are multiples of.
+        align: usize,
+    },
+
+    /// Two matrices or volumes that must have as many planes, rows and columns have not.
+    #[error(
+        "{operation}: the source has {} elements and the destination {}; they must have the same shape",
+        sides(source_shape),
+        sides(destination_shape)
     )]
     #[non_exhaustive]
     ShapeMismatch {
         /// What was to be done.
         operation: &'static str,
-        /// Rows and columns of the source.
-        source_shape: [usize; 2],
-        /// Rows and columns of the destination.
-        destination_shape: [usize; 2],
+        /// Planes, rows and columns of the source. A matrix is one plane.
+        source_shape: [usize; 3],
+        /// Planes, rows and columns of the destination.
+        destination_shape: [usize; 3],
     },
 
     /// Rows that are further apart than the driver copies or fills in one call.
     #[error(
-        "{operation}: the rows are {pitch} bytes apart, a driver takes up to {most}: take one `row` at a \
-         time"
+        "{operation}: the rows are {pitch} bytes apart, a driver takes up to {most}: take one `row` or \
+         `plane` at a time"
     )]
     #[non_exhaustive]
     RowsTooFarApart {
@@ -325,22 +389,46 @@ pub enum Error {
         limit: usize,
     },
 
-    /// The device has not enough memory.
+    /// The device has not enough memory, or not as much is left within the `Device`'s
+    /// [limit](crate::DeviceBuilder::memory_limit): after what can be reused was looked for, and what is kept was
+    /// given back to the driver.
     #[error(
-        "out of device memory: {requested} bytes asked for, {} free of {total}; {}",
+        "out of device memory: {requested} bytes asked for, {} free on the device, {cached} kept and {in_flight} \
+         in flight of at most {limit}; {}",
         free.map_or("an unknown number".into(), |free| free.to_string()),
-        if *requested as u64 > *total { "ask for less" } else {
-            "drop buffers, or wait until those dropped are free"
+        if requested > limit { "ask for less" } else {
+            "drop buffers, or wait for others to be dropped with `alloc_wait`"
         }
     )]
     #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
-        requested: usize,
-        /// Bytes free, where the driver says how many.
+        requested: u64,
+        /// Bytes that nobody has, of any process, where the driver says how many.
         free: Option<u64>,
-        /// Bytes the device has in all. The driver is not asked for more.
-        total: u64,
+        /// Bytes of buffers that were dropped, which operations may still touch.
+        in_flight: u64,
+        /// Bytes kept for reuse.
+        cached: u64,
+        /// Bytes that the `Device` may have. The driver is not asked for more.
+        limit: u64,
+    },
+
+    /// A tenant was to have more device memory than its budget.
+    #[error(
+        "a block of {requested} bytes was to be taken of a budget of {budget}, of which {in_use} are taken; {}",
+        if requested > budget { "ask for less" } else {
+            "drop buffers of this tenant, or wait for that with `alloc_wait`"
+        }
+    )]
+    #[non_exhaustive]
+    OverBudget {
+        /// Bytes of the block that would have been taken.
+        requested: u64,
+        /// Bytes of the tenant's buffers.
+        in_use: u64,
+        /// Bytes that these may be.
+        budget: u64,
     },
 
     /// The system has no more memory to lock for copies: what [`alloc_host`], [`upload`] and
@@ -382,143 +470,56 @@ pub enum Error {
         buffer: String,
     },
 
-    /// The condition that a kernel's declaration requires of its arguments does not hold.
-    #[error("kernel {kernel} requires {condition}{}", sizes(given))]
-    #[non_exhaustive]
-    Requirement {
-        /// The kernel.
-        kernel: &'static str,
-        /// The condition as declared.
-        condition: &'static str,
-        /// What was given: the length of each slice as `name.len()`, and `rows()`, `columns()` and
-        /// `stride()` of each tile.
-        given: Vec<(&'static str, usize)>,
-    },
-
-    /// A launch geometry that the device does not take.
-    #[error("kernel {kernel}: {what} is {given:?}; this device takes 1 to {allowed:?}")]
-    #[non_exhaustive]
-    Geometry {
-        /// The kernel.
-        kernel: &'static str,
-        /// Grid, block or shared memory.
-        what: &'static str,
-        /// What was given, in x, y, z.
-        given: [u64; 3],
-        /// The most allowed, in x, y, z.
-        allowed: [u64; 3],
-    },
-
-    /// What was declared as the PTX of a kernel's module is no PTX.
+    /// A transfer of ordinary memory that conflicts has not enqueued all of its copies yet: a
+    /// [`refill`](crate::DeviceBuffer::refill) that was dropped, or a future that was forgotten.
     #[error(
-        "kernel {kernel}: what was declared as PTX in {module} is none, {why}: give its text, as \
-         with `ptx = include_str!(…)`"
+        "{operation}: `{argument}` ({buffer}) is in the middle of a transfer: await it, or try again later"
     )]
     #[non_exhaustive]
-    NotPtx {
-        /// The kernel.
-        kernel: &'static str,
-        /// Where its module is declared.
-        module: &'static str,
-        /// What it has or lacks.
-        why: &'static str,
+    Busy {
+        /// What was to be done.
+        operation: &'static str,
+        /// Name of the argument.
+        argument: &'static str,
+        /// Which buffer.
+        buffer: String,
     },
 
-    /// The driver did not take a module, or not this kernel of it.
-    #[error(
-        "kernel {kernel}: the driver did not take the PTX declared in {module}: {cause}{}{}; compile it \
-         again, for this GPU or an older one",
-        if log.is_empty() { "" } else { ": " }, log
-    )]
+    /// Bytes that are no whole number of elements.
+    #[error("{bytes} bytes are no whole number of elements of {element_size}: give a multiple")]
     #[non_exhaustive]
-    PtxRejected {
-        /// The kernel.
-        kernel: &'static str,
-        /// Where its module is declared.
-        module: &'static str,
-        /// What the driver said.
-        cause: DriverError,
-        /// What its compiler said: up to 8 KiB.
-        log: Arc<str>,
+    UnfinishedElement {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of an element.
+        element_size: usize,
     },
 
-    /// A module's PTX is of a newer version than the driver takes.
+    /// A borrowed slice did not fit the pinned memory that there was: it is copied inside the call.
     #[error(
-        "kernel {kernel}: the PTX declared in {module} is of version {version}, newer than a driver for CUDA \
-         {}.{} takes ({cause}): update the driver, or compile with an older NVRTC or nvcc",
-        driver_version / 1000, driver_version % 1000 / 10
+        "a borrowed slice of {bytes} bytes found pinned memory for {staged} of them: pass an owned `Vec`"
     )]
     #[non_exhaustive]
-    PtxTooNew {
-        /// The kernel.
-        kernel: &'static str,
-        /// Where its module is declared.
-        module: &'static str,
-        /// The PTX's `.version`.
-        version: Arc<str>,
-        /// As [`DeviceInfo::driver_version`](crate::DeviceInfo::driver_version).
-        driver_version: u32,
-        /// What the driver said.
-        cause: DriverError,
+    TooMuchBorrowed {
+        /// Bytes of the slice.
+        bytes: usize,
+        /// How many were copied.
+        staged: usize,
     },
 
-    /// A module's PTX has no kernel of that name.
-    #[error(
-        "kernel {kernel}: the PTX declared in {module} has no kernel `{entry}`, it has {found:?}: name one of \
-         them with `entry = \"…\"`, and compile C++ kernels as `extern \"C\"`"
-    )]
+    /// Staging was to use less pinned memory than one of its chunks takes.
+    #[error("staging with a limit of {limit} bytes and chunks of {chunk}: it has to hold one")]
     #[non_exhaustive]
-    NoSuchKernel {
-        /// The kernel.
-        kernel: &'static str,
-        /// Where its module is declared.
-        module: &'static str,
-        /// The name looked for.
-        entry: &'static str,
-        /// The names there are.
-        found: Vec<String>,
+    StagingTooSmall {
+        /// Bytes of pinned memory in all.
+        limit: usize,
+        /// Bytes of a chunk.
+        chunk: usize,
     },
 
-    /// A kernel was declared with other parameters than it has.
-    #[error(
-        "kernel {kernel}: it is declared with parameters of {declared:?} bytes, `{entry}` in the PTX \
-         declared in {module} has {found:?}: have `#[args(…)]` say what the kernel takes"
-    )]
-    #[non_exhaustive]
-    SignatureMismatch {
-        /// The kernel.
-        kernel: &'static str,
-        /// Where its module is declared.
-        module: &'static str,
-        /// Its name in the PTX.
-        entry: &'static str,
-        /// Bytes of each parameter as declared.
-        declared: Arc<[usize]>,
-        /// Bytes of each parameter in the PTX.
-        found: Arc<[usize]>,
-    },
-
-    /// A simulated device was to run a kernel that has no equivalent in Rust.
-    #[error(
-        "kernel {kernel} has no #[twin], which a simulated device runs in its place: declare one, or \
-         launch it on a GPU"
-    )]
-    #[non_exhaustive]
-    NoTwin {
-        /// The kernel.
-        kernel: &'static str,
-    },
-
-    /// A kernel whose module came into the process after the device was opened.
-    #[error(
-        "kernel {kernel}: its module came into the process after the device was opened, with a \
-         library loaded since: open the device after that"
-    )]
-    #[non_exhaustive]
-    NotLoaded {
-        /// The kernel.
-        kernel: &'static str,
-    },
+    /// A kernel cannot be launched so, or not at all.
+    #[error("{0}")]
+    Kernel(KernelError),
 
     /// A launch without a buffer, outside any scope: there is nothing to tell its device by.
     #[error(
@@ -549,23 +550,4 @@ pub enum Error {
         /// What went wrong.
         why: Box<Error>,
     },
-}
-
-/// What can be done about an error of the driver's, where that can be said.
-fn advice(cause: &DriverError) -> &'static str {
-    match cause.code() {
-        2 => "; memory of this kind is used up: drop some first",
-        701 => "; its blocks need more registers or shared memory than there are: use smaller ones",
-        900..=908 => "; a graph capture under way forbids it: end that first",
-        _ => "",
-    }
-}
-
-/// What was given, for a message.
-fn sizes(given: &[(&'static str, usize)]) -> String {
-    let each = |(what, size): &(&str, usize)| format!("{what} = {size}");
-    match given {
-        [] => String::new(),
-        given => format!("; given {}", given.iter().map(each).collect::<Vec<_>>().join(", ")),
-    }
 }

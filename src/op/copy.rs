@@ -4,14 +4,17 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use smallvec::SmallVec;
 
 use super::submit::{Operand, submit};
 use crate::buffer::{
     Access, Backing, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile,
-    DeviceTileMut, HostBuffer, HostPart, HostSlice, HostSliceMut, HostTile, HostTileMut, Memory,
-    Mode, Place, Shape, SharedBuffer, Tracked, for_device_slices, for_device_slices_mut,
-    for_device_tiles, for_device_tiles_mut, for_host_slices, for_host_slices_mut, for_host_tiles,
-    for_host_tiles_mut,
+    DeviceTileMut, DeviceVolume, DeviceVolumeMut, Extent, HostBuffer, HostPart, HostSlice,
+    HostSliceMut, HostTile, HostTileMut, HostVolume, HostVolumeMut, Memory, Mode, Place, Planes,
+    SharedBuffer, Steps, for_device_slices, for_device_slices_mut, for_device_tiles,
+    for_device_tiles_mut, for_device_volumes, for_device_volumes_mut, for_host_slices,
+    for_host_slices_mut, for_host_tiles, for_host_tiles_mut, for_host_volumes,
+    for_host_volumes_mut,
 };
 use crate::device::DeviceCore;
 use crate::driver::{
@@ -41,7 +44,7 @@ pub trait CopyTarget<T>: sealed::Target<T> {}
 /// Device memory of any shape: one side of each copy is that.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` is not device memory, as one side of a copy has to be",
-    note = "between two pinned buffers, copy on the host: `b.write().await?.copy_from_slice(&a.read().await?)`"
+    note = "between two pinned buffers, copy on the host: `b.copy_from_host(&a).await?`"
 )]
 pub trait OnDevice: sealed::OnDevice {}
 
@@ -68,45 +71,56 @@ pub struct Side<'a> {
     /// Of the first element; `None` where there are no bytes.
     first: Option<CopyMemory>,
     memory: Memory,
-    touched: (Option<&'a Tracked>, Access),
     core: &'a Arc<DeviceCore>,
-    shape: Shape,
-    /// Of a matrix, which is copied to one of the same shape only.
-    is_matrix: bool,
+    shape: Planes,
+    /// Bytes of an element.
+    size: usize,
+    /// In rows or planes, which are copied to ones of the same shape only.
+    is_shaped: bool,
+    /// One for each region, all of the same memory.
+    touched: SmallVec<[Operand<'a>; 1]>,
 }
 
 impl<'a> Side<'a> {
-    fn new<M: Backing>(place: Place<'a, M>, mode: Mode, is_matrix: bool) -> Self {
-        let (first, memory, touched) = (place.address(), M::KIND, place.access(mode));
-        Side { first, memory, touched, core: place.core(), shape: place.shape(), is_matrix }
-    }
-
-    fn rows(&self) -> usize {
-        self.touched.1.region.rows()
-    }
-
-    fn pitch(&self) -> usize {
-        self.touched.1.region.pitch()
+    fn new<M: Backing, S: Extent + Into<Planes>>(
+        place: Place<'a, M, S>,
+        mode: Mode,
+        is_shaped: bool,
+    ) -> Self {
+        let tracked = place.tracked();
+        let argument = if mode == Mode::Read { "source" } else { "target" };
+        let touched = place
+            .regions()
+            .map(|region| Operand::new(argument, (tracked, Access { region, mode })));
+        Side {
+            first: place.address(),
+            memory: M::KIND,
+            core: place.core(),
+            shape: place.shape().into(),
+            size: place.size(),
+            is_shaped,
+            touched: touched.collect(),
+        }
     }
 }
 
 macro_rules! copy_source {
-    ($is_matrix:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+    ($is_shaped:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> CopySource<T> for $type {}
         impl<$($generics)*> sealed::Source<T> for $type {
             fn source(&self) -> Side<'_> {
-                Side::new(self.place(), Mode::Read, $is_matrix)
+                Side::new(self.place(), Mode::Read, $is_shaped)
             }
         }
     )+};
 }
 
 macro_rules! copy_target {
-    ($is_matrix:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
+    ($is_shaped:literal; $([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> CopyTarget<T> for $type {}
         impl<$($generics)*> sealed::Target<T> for $type {
             fn target(&mut self) -> Side<'_> {
-                Side::new(self.place(), Mode::Overwrite, $is_matrix)
+                Side::new(self.place(), Mode::Overwrite, $is_shaped)
             }
         }
     )+};
@@ -128,7 +142,8 @@ macro_rules! copy_to {
         impl<$($generics)*> sealed::OnDevice for $type {}
         impl<$($generics)*> $type {
             /// Copies all of it into `target`, on the current stream of its device
-            /// (`cuMemcpyDtoHAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows).
+            /// (`cuMemcpyDtoHAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows, `cuMemcpy3DAsync` where one
+            /// is in planes): one call, whatever the shapes.
             ///
             /// # Errors
             ///
@@ -144,7 +159,8 @@ macro_rules! copy_from {
     ($([$($generics:tt)*] $type:ty, $borrow:lifetime;)+) => {$(
         impl<$($generics)*> $type {
             /// Copies all of `source` into it, on the current stream of its device
-            /// (`cuMemcpyHtoDAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows).
+            /// (`cuMemcpyHtoDAsync`, `cuMemcpyDtoDAsync`; `cuMemcpy2DAsync` where one side is in rows, `cuMemcpy3DAsync` where one
+            /// is in planes): one call, whatever the shapes.
             ///
             /// Enqueued when it returns; ordered after what writes `source` and after everything that
             /// touches what is written. Both may be dropped at once.
@@ -152,7 +168,7 @@ macro_rules! copy_from {
             /// # Errors
             ///
             /// [`LengthMismatch`](Error::LengthMismatch), or [`ShapeMismatch`](Error::ShapeMismatch)
-            /// between two matrices; [`Uninitialised`](Error::Uninitialised),
+            /// between two matrices or volumes; [`Uninitialised`](Error::Uninitialised),
             /// [`WrongDevice`](Error::WrongDevice), [`RowsTooFarApart`](Error::RowsTooFarApart),
             /// [`QueueFull`](Error::QueueFull), the driver refused, or the device is lost. Nothing is
             /// enqueued then.
@@ -202,20 +218,28 @@ macro_rules! copy_from_device {
 
 for_device_slices!(copy_source! { false; });
 for_device_tiles!(copy_source! { true; });
+for_device_volumes!(copy_source! { true; });
 for_host_slices!(copy_source! { false; });
 for_host_tiles!(copy_source! { true; });
+for_host_volumes!(copy_source! { true; });
 for_device_slices_mut!(copy_target! { false; });
 for_device_tiles_mut!(copy_target! { true; });
+for_device_volumes_mut!(copy_target! { true; });
 for_host_slices_mut!(copy_target! { false; });
 for_host_tiles_mut!(copy_target! { true; });
+for_host_volumes_mut!(copy_target! { true; });
 for_device_slices!(copy_to! {});
 for_device_tiles!(copy_to! {});
+for_device_volumes!(copy_to! {});
 for_device_slices_mut!(copy_from! {});
 for_device_tiles_mut!(copy_from! {});
+for_device_volumes_mut!(copy_from! {});
 for_host_slices!(copy_to_device! {});
 for_host_tiles!(copy_to_device! {});
+for_host_volumes!(copy_to_device! {});
 for_host_slices_mut!(copy_from_device! {});
 for_host_tiles_mut!(copy_from_device! {});
+for_host_volumes_mut!(copy_from_device! {});
 
 /// Refuses rows so many bytes apart that one call of the driver does not take them.
 pub(super) fn check_pitch(operation: &'static str, pitch: usize) -> Result<()> {
@@ -238,24 +262,29 @@ fn operation_of(source: &Side<'_>, target: &Side<'_>) -> (&'static Operation, u3
     }
 }
 
-fn check_shapes(operation: &'static str, source: &Side<'_>, target: &Side<'_>) -> Result<()> {
-    let shape = |side: &Side<'_>| [side.shape.rows(), side.shape.columns()];
-    let (source_shape, destination_shape) = (shape(source), shape(target));
-    if source.is_matrix && target.is_matrix && source_shape != destination_shape {
+/// Both shapes, if what is of the one fits the other; in one piece, it takes the other's shape.
+fn shapes_of(operation: &'static str, source: &Side<'_>, target: &Side<'_>) -> Result<[Planes; 2]> {
+    let (from, to) = (source.shape, target.shape);
+    let (source_shape, destination_shape) = (from.sides(), to.sides());
+    if source.is_shaped && target.is_shaped && source_shape != destination_shape {
         return Err(Error::ShapeMismatch { operation, source_shape, destination_shape });
     }
-    let (source_len, destination_len) = (source.shape.len(), target.shape.len());
+    let (source_len, destination_len) = (from.len(), to.len());
     if source_len != destination_len {
         return Err(Error::LengthMismatch { operation, source_len, destination_len });
     }
-    Ok(())
+    Ok(match (source.is_shaped, target.is_shaped) {
+        (true, false) => [from, to.packed_as(&from)],
+        (false, true) => [from.packed_as(&to), to],
+        (true, true) | (false, false) => [from, to],
+    })
 }
 
 /// Both sides have elements of the same type.
-fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
+fn copy<'a>(source: &Side<'a>, target: &Side<'a>) -> Result<Completion> {
     let (operation, direction) = operation_of(source, target);
-    check_shapes(operation.name(), source, target)?;
-    let bytes = source.touched.1.region.bytes();
+    let [from, to] = shapes_of(operation.name(), source, target)?;
+    let bytes = from.len() * source.size;
     let (Some(src), Some(dst), 1..) = (source.first, target.first, bytes) else {
         return Ok(Completion::ready());
     };
@@ -263,19 +292,19 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
         Memory::Device => target.core,
         Memory::Pinned => source.core,
     };
-    let in_rows = source.rows() > 1 || target.rows() > 1;
-    let rows = in_rows.then(|| rows_of(source, target, (src, dst), bytes));
+    let Steps { row, steps } = Steps::of([&from, &to], source.size);
+    let rows = rows_of(row, &steps, src, dst);
     if let Some(rows) = &rows {
         check_pitch(operation.name(), rows.src.pitch.max(rows.dst.pitch))?;
     }
-    let operands = [Operand::new("source", source.touched), Operand::new("target", target.touched)];
+    let operands: SmallVec<[_; 2]> = source.touched.iter().chain(&target.touched).collect();
     // Equal sizes in one direction and form are expected to take equally long.
-    let key = bytes as u32 ^ (direction | u32::from(in_rows) << 2) << 28;
+    let key = bytes as u32 ^ (direction | (steps.len().min(1) as u32) << 2) << 28;
     submit(core, OpKey { operation, key }, &operands, 1, |driver, stream| {
         // SAFETY: both sides are elements of buffers, held alive by their owners until this operation is
         // done (device memory is freed after it in stream order, pinned memory is not reused before it
         // is finished), and `submit` has ordered it with every access that conflicts. No byte is of
-        // both: the target is borrowed exclusively.
+        // both: the target is borrowed exclusively, or whoever made the sides saw to it.
         let copied = unsafe {
             match &rows {
                 Some(rows) => driver.copy_rows(rows, stream),
@@ -286,21 +315,21 @@ fn copy(source: &Side<'_>, target: &Side<'_>) -> Result<Completion> {
     })
 }
 
-/// A copy of which one side is in rows: what is in one piece is taken as the same rows, with nothing
-/// between them.
+/// A copy that is not in one piece on both sides.
 fn rows_of(
-    source: &Side<'_>,
-    target: &Side<'_>,
-    (src, dst): (CopyMemory, CopyMemory),
-    bytes: usize,
-) -> CopyRows {
-    let rows = source.rows().max(target.rows());
-    let row = bytes / rows;
-    let side = |memory, side: &Side<'_>| {
-        let pitch = if side.rows() > 1 { side.pitch() } else { row };
-        CopySide { memory, pitch }
+    row: usize,
+    steps: &[(usize, [usize; 2])],
+    src: CopyMemory,
+    dst: CopyMemory,
+) -> Option<CopyRows> {
+    let (&(rows, pitches), more) = steps.split_first()?;
+    let (planes, plane_pitches) = more.first().copied().unwrap_or((1, [0; 2]));
+    let side = |memory, side: usize| CopySide {
+        memory,
+        pitch: pitches[side],
+        plane_pitch: plane_pitches[side],
     };
-    CopyRows { dst: side(dst, target), src: side(src, source), row, rows }
+    Some(CopyRows { src: side(src, 0), dst: side(dst, 1), row, rows, planes })
 }
 
 /// # Safety

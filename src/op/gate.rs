@@ -14,7 +14,7 @@ use crate::buffer::{HostBuffer, Mode};
 use crate::device::{Device, FunctionTable, Stream};
 use crate::driver::sim::Simulator;
 use crate::driver::{FunctionHandle, KernelCost, Launch, TwinJob};
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 use crate::reactor::{Completion, OpKey};
 
 static KERNEL: KernelDecl = KernelDecl::new("gate", "gate", &[8, 8]);
@@ -174,7 +174,7 @@ fn function(device: &Device) -> Result<&FunctionHandle> {
     match functions.and_then(|functions| functions.get(KERNEL.number())) {
         Some(Some(Ok(function))) => Ok(function),
         Some(Some(Err(why))) => Err(why.clone()),
-        Some(None) | None => Err(Error::NotLoaded { kernel: "gate" }),
+        Some(None) | None => Err(Error::Kernel(KernelError::NotLoaded { kernel: "gate" })),
     }
 }
 

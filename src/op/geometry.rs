@@ -1,7 +1,7 @@
 //! Grids and blocks.
 
 use crate::driver::DeviceInfo;
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 
 /// How many blocks of how many threads a launch has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,9 @@ impl Geometry {
         shared_bytes: u32,
         info: &DeviceInfo,
     ) -> Result<([u32; 3], [u32; 3])> {
-        let refuse = |what, given, allowed| Err(Error::Geometry { kernel, what, given, allowed });
+        let refuse = |what, given, allowed| {
+            Err(Error::Kernel(KernelError::Geometry { kernel, what, given, allowed }))
+        };
         let most = info.max_grid.map(u64::from);
         let narrow = |dim: [u64; 3]| dim.map(|d| u32::try_from(d).unwrap_or(u32::MAX));
         if self.grid.iter().zip(most).any(|(given, most)| *given > most) {

@@ -14,7 +14,7 @@ use super::twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};
 use crate::buffer::{Access, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut, Mode};
 use crate::device::{DeviceCore, FunctionTable, current_frame};
 use crate::driver::{DevicePtr, FunctionHandle, KernelCost, Launch, MemAccess, TwinJob};
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 use crate::reactor::{Completion, OpKey};
 
 /// Device memory that a launch takes.
@@ -117,7 +117,7 @@ pub fn requirement(
     condition: &'static str,
     given: &[(&'static str, usize)],
 ) -> Error {
-    Error::Requirement { kernel, condition, given: given.to_vec() }
+    Error::Kernel(KernelError::Requirement { kernel, condition, given: given.to_vec() })
 }
 
 /// A launch as the attribute macro writes it.
@@ -171,7 +171,7 @@ pub unsafe fn launch(call: LaunchCall<'_>) -> Result<Completion> {
         return Ok(Completion::ready());
     }
     if call.twin.is_none() && core.driver().info().simulated {
-        return Err(Error::NoTwin { kernel: kernel.name() });
+        return Err(Error::Kernel(KernelError::NoTwin { kernel: kernel.name() }));
     }
     let (grid, block) = geometry.checked(kernel.name(), call.shared_bytes, core.driver().info())?;
     let access = |argument: &Argument<'_>| {
@@ -213,6 +213,6 @@ fn function_of<'a>(
     match functions.and_then(|functions| functions.get(kernel.number())) {
         Some(Some(Ok(function))) => Ok(function),
         Some(Some(Err(why))) => Err(why.clone()),
-        Some(None) | None => Err(Error::NotLoaded { kernel: kernel.name() }),
+        Some(None) | None => Err(Error::Kernel(KernelError::NotLoaded { kernel: kernel.name() })),
     }
 }

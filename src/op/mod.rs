@@ -2,6 +2,7 @@
 
 mod alloc;
 mod copy;
+mod copy_within;
 mod fill;
 mod gate;
 mod geometry;
@@ -12,10 +13,11 @@ mod launch;
 mod models;
 mod modules;
 mod ptx;
-mod staged;
+mod staging;
 mod submit;
 mod twin;
 
+pub use alloc::AllocWait;
 pub use copy::{CopySource, CopyTarget, OnDevice};
 pub use gate::Gate;
 pub use geometry::Geometry;
@@ -24,5 +26,5 @@ pub use launch::{
     Argument, KernelMemory, LaunchCall, argument, launch, param, pointer, requirement, twin,
 };
 pub(crate) use modules::load_registered;
-pub use staged::{ToVec, Upload};
+pub use staging::{Progress, Refill, Source, ToVec, Upload};
 pub use twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};

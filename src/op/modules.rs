@@ -6,7 +6,7 @@ use super::kernel::{KernelDecl, ModuleDecl, Registration};
 use super::ptx::{entries, param_sizes, version};
 use crate::device::{Device, FunctionTable, LoadedFunction};
 use crate::driver::{DriverError, FunctionHandle, ModuleHandle, PtxError, wait_at_exit};
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 use crate::foreign::contained;
 use crate::reactor::Reactor;
 
@@ -63,26 +63,31 @@ impl Trouble {
     fn error(&self, reactor: &Reactor, module: &ModuleDecl, kernel: &KernelDecl) -> Error {
         let (kernel, path) = (kernel.name(), module.path);
         let PtxError { error: cause, log } = match self {
-            Trouble::NotPtx(why) => return Error::NotPtx { kernel, module: path, why },
+            Trouble::NotPtx(why) => {
+                return Error::Kernel(KernelError::NotPtx { kernel, module: path, why });
+            }
             Trouble::Refused(refused) => refused,
         };
         let cause = *cause;
         match cause.code() {
-            DriverError::UNSUPPORTED_PTX_VERSION => Error::PtxTooNew {
+            DriverError::UNSUPPORTED_PTX_VERSION => Error::Kernel(KernelError::PtxTooNew {
                 kernel,
                 module: path,
                 version: version(module.ptx).unwrap_or("?").into(),
                 driver_version: reactor.driver().info().driver_version,
                 cause,
-            },
+            }),
             DriverError::INVALID_IMAGE
             | DriverError::NO_BINARY_FOR_GPU
             | DriverError::INVALID_PTX
             | DriverError::JIT_COMPILER_NOT_FOUND
             | DriverError::JIT_COMPILATION_DISABLED
-            | DriverError::UNSUPPORTED_EXEC_AFFINITY => {
-                Error::PtxRejected { kernel, module: path, cause, log: log[..].into() }
-            }
+            | DriverError::UNSUPPORTED_EXEC_AFFINITY => Error::Kernel(KernelError::PtxRejected {
+                kernel,
+                module: path,
+                cause,
+                log: log[..].into(),
+            }),
             // Not the text's fault.
             _ => reactor.refused(LOADING, cause),
         }
@@ -108,15 +113,21 @@ fn function(
         let found = entries(module.ptx);
         if found.contains(&entry) {
             let why = "what it says of the kernel's parameters cannot be read";
-            return Error::NotPtx { kernel, module: path, why };
+            return Error::Kernel(KernelError::NotPtx { kernel, module: path, why });
         }
         let found = found.into_iter().map(str::to_owned).collect();
-        Error::NoSuchKernel { kernel, module: path, entry, found }
+        Error::Kernel(KernelError::NoSuchKernel { kernel, module: path, entry, found })
     };
     let found = param_sizes(module.ptx, entry).ok_or_else(missing)?;
     if found != params {
         let (declared, found) = (params.into(), found.into());
-        return Err(Error::SignatureMismatch { kernel, module: path, entry, declared, found });
+        return Err(Error::Kernel(KernelError::SignatureMismatch {
+            kernel,
+            module: path,
+            entry,
+            declared,
+            found,
+        }));
     }
     let name = CString::new(entry).map_err(|_| missing())?;
     let found = reactor.driver().module_function(handle, &name);

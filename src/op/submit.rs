@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::buffer::{Access, Frozen, Hazards, Memory, Notes, Tracked};
-use crate::device::DeviceCore;
+use crate::device::{Admitted, DeviceCore};
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::error::{Error, Result};
 use crate::reactor::{Completion, Held, LaneId, Latest, OpKey, Recording, Ticket};
@@ -82,12 +82,13 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
 ) -> Result<Completion> {
     let mut touched = Touched::default();
     touched.add(core, op, operands)?;
+    let admitted = admit(core, op, operands, calls)?;
     let lane = core.current_lane();
     loop {
         let mut enqueue = lane.enqueue(op, calls)?;
         let mut accesses = Accesses::default();
         let looked = accesses.look(core, &touched, enqueue.ticket());
-        looked.map_err(|undefined| undefined.error(op))?;
+        looked.map_err(|obstacle| obstacle.error(op))?;
         let waits = match enqueue.waits(accesses.after.iter(), |id: LaneId| core.lane(id)) {
             Ok(waits) => waits,
             Err(unrecorded) => {
@@ -113,7 +114,11 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
         let refusal = match enqueued {
             Ok(()) => {
                 note_reader(operands, enqueue.lane());
+                let ticket = enqueue.ticket();
                 let seq = enqueue.finish(accesses.recording, Held::Yes);
+                if let Some(admitted) = admitted {
+                    admitted.enqueued(ticket);
+                }
                 let unseen = waits.unseen().and_then(|id| core.lane(id));
                 // An event that is referred to is not used again.
                 drop(waits);
@@ -132,6 +137,9 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             Refusal::Rest { error, made } => {
                 note_reader(operands, enqueue.lane());
                 enqueue.withdraw_rest(made);
+                if let Some(admitted) = admitted {
+                    admitted.enqueued(enqueue.ticket());
+                }
                 (Hazards::undefine, error)
             }
         };
@@ -145,6 +153,20 @@ fn enqueue<'a, O: AsRef<Operand<'a>>>(
             error => error,
         });
     }
+}
+
+/// Where there is a limit to what is in flight, waits for nobody and is refused above it.
+fn admit<'c, 'a, O: AsRef<Operand<'a>>>(
+    core: &'c DeviceCore,
+    op: OpKey,
+    operands: &'a [O],
+    calls: u64,
+) -> Result<Option<Admitted<'c>>> {
+    let Some(flow) = core.flow() else { return Ok(None) };
+    let operands = operands.iter().map(AsRef::as_ref);
+    let pinned = operands.filter(|o| o.tracked.is_some_and(|t| t.memory() == Memory::Pinned));
+    let bytes = pinned.map(|operand| operand.access.region.bytes() as u64).sum();
+    flow.admit(core, op.name(), bytes, calls).map(Some)
 }
 
 /// Remembers, of frozen memory, that there is a read on a lane: not before there is one, since who
@@ -214,22 +236,25 @@ struct Accesses<'a> {
 
 impl<'a> Accesses<'a> {
     /// Locks the records, and finds what the operation must come after. Notes accesses by `ticket` where
-    /// that takes no more than this look. `Err`: something would be read that nothing has written.
+    /// that takes no more than this look.
     fn look<'t>(
         &mut self,
         core: &DeviceCore,
         touched: &'t Touched<'a>,
         ticket: Ticket,
-    ) -> std::result::Result<(), Undefined<'t, 'a>> {
+    ) -> std::result::Result<(), Obstacle<'t, 'a>> {
         let is_finished = |other| core.is_known_finished(other);
         for (frozen, tracked, operand) in &touched.frozen {
-            let record = tracked.lock();
+            let mut record = tracked.lock();
+            if record.is_open_for(&operand.access, is_finished) {
+                return Err(Obstacle { tracked, operand, what: What::Open });
+            }
             frozen.settle(&record, tracked.bytes(), is_finished);
             let after = |user| self.after.add(user);
-            record.check(&operand.access, ticket.lane, after).map_err(|range| Undefined {
+            record.check(&operand.access, ticket.lane, after).map_err(|range| Obstacle {
                 tracked,
                 operand,
-                range,
+                what: What::Undefined(range),
             })?;
         }
         let mut last = None;
@@ -240,10 +265,13 @@ impl<'a> Accesses<'a> {
             }
             let record = self.locked.len() - 1;
             let hazards = &mut *self.locked[record];
+            if hazards.is_open_for(&operand.access, is_finished) {
+                return Err(Obstacle { tracked, operand, what: What::Open });
+            }
             let after = |user| self.after.add(user);
             let noted = hazards
                 .access(&operand.access, ticket, is_finished, after, &mut self.notes)
-                .map_err(|range| Undefined { tracked, operand, range })?;
+                .map_err(|range| Obstacle { tracked, operand, what: What::Undefined(range) })?;
             if noted {
                 self.noted(tracked, record);
             } else {
@@ -290,18 +318,28 @@ impl Drop for Accesses<'_> {
     }
 }
 
-/// What an operation would read and nothing has written.
-struct Undefined<'t, 'a> {
-    tracked: &'a Tracked,
-    operand: &'t Operand<'a>,
-    range: Range<usize>,
+/// Why an operation cannot be enqueued now.
+pub(super) struct Obstacle<'t, 'a> {
+    pub(super) tracked: &'a Tracked,
+    pub(super) operand: &'t Operand<'a>,
+    pub(super) what: What,
 }
 
-impl Undefined<'_, '_> {
-    fn error(self, op: OpKey) -> Error {
+pub(super) enum What {
+    /// It would read bytes that nothing has written.
+    Undefined(Range<usize>),
+    /// It meets a transfer of which not all is enqueued.
+    Open,
+}
+
+impl Obstacle<'_, '_> {
+    pub(super) fn error(self, op: OpKey) -> Error {
         let (operation, argument) = (op.name(), self.operand.argument);
         let buffer = self.tracked.describe();
-        Error::Uninitialised { operation, argument, buffer, range: self.range }
+        match self.what {
+            What::Undefined(range) => Error::Uninitialised { operation, argument, buffer, range },
+            What::Open => Error::Busy { operation, argument, buffer },
+        }
     }
 }
 

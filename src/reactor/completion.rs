@@ -86,6 +86,19 @@ impl Completion {
         Ok(lane.is_known_finished(self.seq))
     }
 
+    /// Of the same operation, for one who does not wait.
+    pub(crate) fn of_same(&self) -> Completion {
+        match &self.lane {
+            Some(lane) => Completion::new(lane.clone(), self.seq, false),
+            None => Completion::ready(),
+        }
+    }
+
+    /// Whether the operation is known to be finished. Asks nobody.
+    pub(crate) fn is_known_finished(&self) -> bool {
+        self.lane.as_ref().is_none_or(|lane| lane.is_known_finished(self.seq))
+    }
+
     fn verdict(&self, lane: &Lane) -> Option<Result<()>> {
         if lane.is_known_finished(self.seq) {
             return Some(Ok(()));

@@ -1,11 +1,12 @@
 //! What becomes of a device that fails: who is told, and what of.
 
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use super::in_flight::{Named, Progress, Runs};
 use super::lane::{Lane, LaneId};
 use super::thread::Reactor;
-use super::waiters::wake_all;
+use super::waiters::{WaiterKey, discard, wake_all};
 use crate::driver::DriverError;
 use crate::error::{DeviceFailure, Error, Suspect};
 use crate::foreign::contained;
@@ -21,6 +22,10 @@ pub(super) struct News {
     /// An error that may pass by itself.
     transient: Option<DriverError>,
 }
+
+/// Names one who is told of the device's loss.
+#[derive(Debug)]
+pub(crate) struct LossKey(WaiterKey);
 
 /// A lane that was opened, and what outlives it.
 pub(super) struct OpenedLane {
@@ -79,6 +84,20 @@ impl Reactor {
         self.unannounced.store(true, Release);
     }
 
+    /// Wakes `waker` when the device is lost, in the place of one given before. For one who waits for no
+    /// operation, and who looks at [`Reactor::check`] once more afterwards.
+    pub(crate) fn tell_of_loss(&self, key: Option<LossKey>, waker: Waker) -> LossKey {
+        let key = key.map(|LossKey(key)| key);
+        let (key, replaced) = self.told_of_loss.lock().register(0, key, waker);
+        discard(replaced);
+        LossKey(key)
+    }
+
+    pub(crate) fn forget_loss(&self, LossKey(key): LossKey) {
+        let removed = self.told_of_loss.lock().remove(key);
+        discard(removed);
+    }
+
     fn open_lanes(&self) -> Vec<Arc<Lane>> {
         self.lanes.lock().iter().filter_map(|opened| opened.lane.upgrade()).collect()
     }
@@ -100,6 +119,8 @@ impl Reactor {
             wake_all(lane.take_waiters(u64::MAX));
         }
         if let Some(failure) = failure {
+            let told = self.told_of_loss.lock().take_through(u64::MAX);
+            wake_all(told);
             self.hook().tell(&Error::DeviceLost(failure));
         }
         if let Some(error) = transient {

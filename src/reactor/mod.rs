@@ -33,12 +33,13 @@ pub(crate) use by_hand::{Hand, hold};
 pub(crate) use clock::Clock;
 pub use completion::Completion;
 pub(crate) use event_pool::EventRef;
+pub(crate) use fate::LossKey;
 pub(crate) use hook::ErrorHook;
 pub(crate) use in_flight::Operation;
 pub use lane::StreamRole;
 pub(crate) use lane::{Lane, LaneId, LaneOptions};
 pub(crate) use local::{Woken, block_on_thread};
-pub(crate) use submit::{Held, OpKey, Recording};
+pub(crate) use submit::{Enqueue, Held, OpKey, Recording};
 pub(crate) use thread::{Reactor, ReactorOptions, Turned};
 pub(crate) use waits::{Latest, Waits};
 

@@ -53,6 +53,15 @@ impl Lane {
         recorded
     }
 
+    /// Runs `f` while nobody enqueues here. It takes no lock but leaf locks.
+    pub(crate) fn between_operations<R>(&self, f: impl FnOnce() -> R) -> R {
+        let submit = self.submit.lock();
+        let result = f();
+        drop(submit);
+        self.unlocked();
+        result
+    }
+
     /// Called after every unlocking of `submit`: does what others left to the holder.
     pub(super) fn unlocked(&self) {
         while self.is_record_wanted() && self.is_usable_here() {

@@ -12,6 +12,7 @@ use super::fate::{News, OpenedLane};
 use super::hook::ErrorHook;
 use super::lane::Lane;
 use super::timer_slack::PreciseSleeps;
+use super::waiters::Waiters;
 use crate::driver::{Driver, DriverResult, stay};
 use crate::error::{DeviceFailure, Error};
 use crate::foreign::contained;
@@ -45,6 +46,8 @@ pub(crate) struct Reactor {
     pub(super) unannounced: AtomicBool,
     /// Leaf lock.
     pub(super) news: Mutex<News>,
+    /// Who waits for nothing on a lane and hears of a loss. Leaf lock.
+    pub(super) told_of_loss: Mutex<Waiters>,
     /// All lanes ever opened. Leaf lock.
     pub(super) lanes: Mutex<Vec<OpenedLane>>,
     inbox: Arc<Inbox>,
@@ -80,6 +83,7 @@ impl Reactor {
             failure: OnceLock::new(),
             unannounced: AtomicBool::new(false),
             news: Mutex::default(),
+            told_of_loss: Mutex::default(),
             lanes: Mutex::new(Vec::new()),
             inbox: Arc::default(),
         })
@@ -94,7 +98,7 @@ impl Reactor {
         &self.driver
     }
 
-    pub(super) fn options(&self) -> &ReactorOptions {
+    pub(crate) fn options(&self) -> &ReactorOptions {
         &self.options
     }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project::{pin_project, pinned_drop};
 
-use crate::device::{Device, Frame, FrameGuard, Stream};
+use crate::device::{Budget, Device, Frame, FrameGuard, Stream, Tenant, budget};
 
 impl Device {
     /// Runs `future` with a stream of its own on this device: what it enqueues goes there, at every
@@ -56,7 +57,7 @@ impl Stream {
     /// Runs `future` with this as the current stream of its device, as [`Device::scope`] does with
     /// one of its own. Two scopes of one stream do not overlap: what they enqueue runs in order.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
-        Scope { future: Some(future), stream: self.clone() }
+        Scope { future: Some(future), stream: self.clone(), budget: None }
     }
 
     /// Runs `f` with this as the current stream of its device: what it enqueues goes there. Inside of
@@ -64,17 +65,33 @@ impl Stream {
     ///
     /// What `f` returns is outside: a future that it makes and does not poll goes where it is polled.
     pub fn in_scope<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _current = enter(self);
+        let _current = enter(self, None);
         f()
     }
 }
 
-/// Makes the stream current until the guard is dropped.
-fn enter(stream: &Stream) -> FrameGuard {
-    FrameGuard::enter([Frame { stream: stream.clone(), task: false }])
+impl Tenant {
+    /// Runs `future` as [`Device::scope`] does, on a stream of its own: what it allocates counts against this
+    /// budget, also in scopes and in tasks of [`spawn`](crate::spawn) inside of it, unless they are another tenant's.
+    pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
+        let (stream, budget) = (self.device().stream(), Some(self.budget().clone()));
+        Scope { future: Some(future), stream, budget }
+    }
+
+    /// Runs `f` on the current stream: what it allocates counts against this budget.
+    pub fn in_scope<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _current = enter(&self.device().current_stream(), Some(self.budget()));
+        f()
+    }
 }
 
-/// The future of [`Device::scope`] and [`Stream::scope`]: yields what the inner future yields. The
+/// Makes the stream current until the guard is dropped, and a budget, or leaves the one that is.
+fn enter(stream: &Stream, own: Option<&Arc<Budget>>) -> FrameGuard {
+    let budget = own.cloned().or_else(|| budget(stream.device_number()));
+    FrameGuard::enter([Frame { stream: stream.clone(), budget, task: false }])
+}
+
+/// The future of [`Device::scope`], [`Stream::scope`] and [`Tenant::scope`]: yields what the inner future yields. The
 /// stream is current while the inner future is being polled or dropped, wherever that is; not between
 /// two polls, and not after a panic.
 ///
@@ -88,6 +105,8 @@ pub struct Scope<F> {
     #[pin]
     future: Option<F>,
     stream: Stream,
+    /// A tenant's.
+    budget: Option<Arc<Budget>>,
 }
 
 impl<F: Future> Future for Scope<F> {
@@ -95,7 +114,7 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _current = enter(this.stream);
+        let _current = enter(this.stream, this.budget.as_ref());
         this.future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx))
     }
 }
@@ -105,7 +124,7 @@ impl<F> PinnedDrop for Scope<F> {
     /// What the inner future enqueues when it is dropped goes where its work went.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
-        let _current = enter(this.stream);
+        let _current = enter(this.stream, this.budget.as_ref());
         this.future.set(None);
     }
 }

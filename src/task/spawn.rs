@@ -36,9 +36,9 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let own = |Frame { stream, .. }: Frame| {
+    let own = |Frame { stream, budget, .. }: Frame| {
         let options = StreamOptions::new().priority(stream.priority());
-        Frame { stream: stream.device().stream_with(options), task: true }
+        Frame { stream: stream.device().stream_with(options), budget, task: true }
     };
     let frames = current_frames().into_iter().map(own).collect();
     tokio::spawn(Task { future: Some(future), frames, noticing: run::Noticing })

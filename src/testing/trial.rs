@@ -101,8 +101,16 @@ pub(super) fn run_once(
     // What nobody waited for runs as well: it may be wrong, and it frees memory.
     sim.set_schedule(Schedule::Eager);
     sim.settle();
-    wrongs(&devices, &sim, &mut causes);
     let mut spans = sim.timeline();
+    // What is kept for reuse is no buffer's: the driver gets it back. A device that was lost keeps it.
+    // Events that were not recorded yet are by the first turn, and reached by the second.
+    for _ in 0..2 {
+        for core in devices.iter().map(Device::core) {
+            let _ = core.memory().release_idle(core, u64::MAX);
+        }
+        sim.settle();
+    }
+    wrongs(&devices, &sim, &mut causes);
     let by_the_end = chosen.ran_by_the_end().min(spans.len());
     if matches!(causes[..], [Cause::Stuck(_), ..]) {
         spans.truncate(by_the_end); // the rest was let go by dropping who held it

@@ -66,7 +66,12 @@ pub(crate) fn unattended() -> SimOptions {
 
 /// A simulated device on which no launch, copy or fill runs before it is stepped.
 pub(crate) fn stepped() -> Device {
-    simulated(SimOptions::new().schedule(Schedule::Stepped))
+    stepped_with(|builder| builder)
+}
+
+/// The same with other settings.
+pub(crate) fn stepped_with(settings: impl FnOnce(DeviceBuilder) -> DeviceBuilder) -> Device {
+    simulated_with(SimOptions::new().schedule(Schedule::Stepped), settings)
 }
 
 /// A stepped device whose kernels and fills take at least a (virtual) millisecond: long beside

@@ -158,7 +158,7 @@ fn a_device_is_looked_at_every_few_milliseconds_however_long_its_work_is_expecte
 
 #[test]
 fn freeing_what_several_streams_used_needs_few_events() -> Result<()> {
-    let device = own_device();
+    let device = own_device_with(|builder| builder.keep_memory(false));
     let (a, b) = (device.stream(), device.stream());
     let mut x = device.zeros::<u32>(64)?;
     let round = |x: &mut headwater::DeviceBuffer<u32>| {

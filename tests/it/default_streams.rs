@@ -4,6 +4,7 @@ use std::sync::{Barrier, Mutex};
 
 use futures::FutureExt;
 use headwater::sim::{DriverCall, Fault};
+use headwater::testing::assert_all_freed;
 use headwater::{Device, DeviceBuffer, DriverError, Error, Result, Stream, StreamRole};
 
 use crate::common::{
@@ -200,7 +201,7 @@ fn memory_of_a_threads_default_stream_can_be_dropped_on_any_thread() -> Result<(
     })?;
     elsewhere(|| drop(used));
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 
@@ -415,6 +416,6 @@ fn threads_on_their_default_streams_get_the_bytes_of_their_order() -> Result<()>
     let device = stepped();
     while_stepped_at_random(&device, || (0..5).try_for_each(|_| threads_share_buffers(&device)))?;
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use headwater::testing::assert_all_freed;
 use headwater::{Completion, Device, Result};
 
 use crate::common::{
@@ -37,7 +38,7 @@ fn letting_go_of_work_in_flight(let_go: impl FnOnce(Completion)) -> Result<()> {
     assert_eq!(elements(&pattern), [0xABCD; LEN]);
     drop(pattern);
     run_to_end(&device);
-    assert_eq!(sim.live_device_bytes(), 0, "memory that nobody has any more");
+    assert_all_freed(&device);
     Ok(())
 }
 
@@ -79,7 +80,7 @@ fn memory_used_on_several_streams_is_freed_after_the_last_of_them() -> Result<()
     }
     drop(copies);
     run_to_end(&device);
-    assert_eq!(sim.live_device_bytes(), 3 * LEN as u64 * 4, "the intruders' own");
+    assert_eq!(device.memory().in_use, 3 * LEN as u64 * 4, "the intruders' own");
     drop(intruders);
     Ok(())
 }
@@ -160,7 +161,7 @@ fn a_dropped_upload_or_download_runs_to_its_end() -> Result<()> {
     assert_eq!(sim.pending().len(), 2);
     run_to_end(&device);
     assert_eq!(*next.try_read()?, [3; LEN]);
-    assert_eq!(sim.live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 

@@ -5,11 +5,14 @@
 use std::collections::BTreeSet;
 
 use headwater::sim::{DriverCall, Fault, Schedule, SimOptions};
-use headwater::{Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, Result};
+use headwater::{
+    Device, DeviceBuffer, DriverError, Error, IntoDeviceSliceMut, KernelError, Result, Source,
+    StagingOptions,
+};
 
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
-    poll_once, run_to_end, sim, simulated, simulated_with, stepped, wait,
+    poll_once, run_to_end, sim, simulated, simulated_with, step_through, stepped, wait,
 };
 use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
@@ -211,11 +214,50 @@ fn all() -> Result<Vec<Told>> {
     let mut wide = device.alloc::<[u32; 17]>(4)?;
     put("a slice past the end", "elements 60..65 of a view that has 64", x.slice(60..65).map(drop));
     put("rows that are not whole", "64 elements are not a matrix of 5", x.as_matrix(5).map(drop));
+    put(
+        "planes that are not whole",
+        "64 elements are not planes of 4 rows of 5 columns",
+        x.as_volume(4, 5).map(drop),
+    );
+    put(
+        "a plane past the end",
+        "planes 4..5 of a view that has 4",
+        x.as_volume(4, 4)?.plane(4).map(drop),
+    );
+    put(
+        "bytes that are no elements",
+        "20 bytes are not a whole number of elements of 8 bytes",
+        x.slice(..5)?.cast::<u64>().map(drop),
+    );
+    put(
+        "bytes that no type without bytes consists of",
+        "256 bytes are not a whole number of elements of 0 bytes",
+        x.slice(..)?.cast::<()>().map(drop),
+    );
+    put(
+        "elements that are not aligned",
+        "byte 4 of their buffer, where those aligned to 8 bytes",
+        x.slice(1..5)?.cast::<u64>().map(drop),
+    );
+    put(
+        "a copy within that goes past the end",
+        "elements 60..70",
+        x.copy_within(..10, 60).map(drop),
+    );
+    let blocks = device.zeros::<u32>(64)?;
+    put(
+        "a volume of another shape",
+        "2 planes of 2 rows of 3 elements and the destination 2 planes of 3 rows of 2",
+        x.as_volume_mut(4, 4)?
+            .block_mut(..2, ..3, ..2)?
+            .copy_from(&blocks.as_volume(4, 4)?.block(..2, ..2, ..3)?)
+            .map(drop),
+    );
     let tile = device.zeros::<u32>(64)?;
     let tile = tile.as_matrix(8)?.tile(..2, ..3)?;
     put(
         "a matrix of another shape",
-        "2 rows of 3 elements and the destination 3 of 2",
+        "2 rows of 3 elements and the destination 3 rows of 2",
         x.as_matrix_mut(8)?.tile_mut(..3, ..2)?.copy_from(&tile).map(drop),
     );
     let mut far = device.alloc::<u8>(1 << 32)?;
@@ -260,8 +302,13 @@ fn all() -> Result<Vec<Told>> {
     );
     put(
         "more than there is",
-        "1099511627776 bytes asked for, 1717",
+        "1099511627776 bytes asked for, 12884900096 free",
         device.alloc::<u8>(1 << 40).map(drop),
+    );
+    put(
+        "more than a tenant has",
+        "a block of 1024 bytes was to be taken of a budget of 1000, of which 0",
+        device.tenant(1_000).in_scope(|| device.alloc::<u8>(1_000)).map(drop),
     );
     put("a block of a million threads", "[1000000, 1, 1]", thick(&mut x).map(drop));
     put(
@@ -291,6 +338,16 @@ fn all() -> Result<Vec<Told>> {
     put(
         "one operation too many",
         "holds 2 unfinished operations and takes 2",
+        increment(&mut x).map(drop),
+    );
+
+    let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        builder.in_flight_operations(1)
+    });
+    let mut x = device.zeros::<u32>(64)?;
+    put(
+        "more in flight than the device was opened for",
+        "1 operations are in flight on the device, which takes 1",
         increment(&mut x).map(drop),
     );
 
@@ -330,9 +387,27 @@ fn all() -> Result<Vec<Told>> {
     };
     put("default streams of too many threads", "the device has 1024 streams", refused.map(drop));
 
+    let device = stepped();
+    let mut x = device.zeros::<u8>(1 << 20)?; // not run yet
+    std::mem::forget(x.refill(vec![1; 1 << 20]));
+    let refused = x.fill(2);
+    put("a fill of what is being refilled", "in the middle of a transfer", refused.map(drop));
+    step_through(&device);
+    let refused = Source::<u32>::of_bytes(vec![0u8; 7]);
+    put("bytes that leave an element unfinished", "7 bytes", refused.map(drop));
+    let small = StagingOptions::new().chunk(8192).limit(4096);
+    let refused = Device::builder().simulated().staging(small).open();
+    put("staging without room for a chunk", "a limit of 4096 bytes", refused.map(drop));
+    let device = simulated_with(SimOptions::new(), |builder| {
+        builder.staging(StagingOptions::new().chunk(4096))
+    });
+    sim(&device).inject(Fault::of_call(DriverCall::HostAlloc, DriverError::OUT_OF_MEMORY));
+    let refused = wait(device.upload(&vec![0u8; 1 << 20][..]));
+    put("too large a slice", "memory for 0 of them", refused.map(drop));
+
     let (sender, told) = std::sync::mpsc::channel();
     let device = simulated_with(SimOptions::new(), |builder| {
-        builder.on_error(move |error| drop(sender.send(error.clone())))
+        builder.keep_memory(false).on_error(move |error| drop(sender.send(error.clone())))
     });
     let x = device.zeros::<u32>(64)?;
     sim(&device).inject(Fault::of_call(DriverCall::Free, INVALID_VALUE));
@@ -379,13 +454,15 @@ fn the_driver_says_what_is_wrong_with_ptx_that_is_corrupt_or_newer() -> Result<(
     let refused = too_new(&mut x);
     println!("{refused:?}");
     match refused {
-        Err(Error::PtxTooNew { version, driver_version, .. }) => {
+        Err(Error::Kernel(KernelError::PtxTooNew { version, driver_version, .. })) => {
             assert_eq!((&*version, driver_version), ("9.9", device.info().driver_version));
         }
         other => panic!("{other:?}"),
     }
     match corrupt(&mut x) {
-        Err(Error::PtxRejected { log, .. }) => assert!(log.contains("ptxas"), "{log:?}"),
+        Err(Error::Kernel(KernelError::PtxRejected { log, .. })) => {
+            assert!(log.contains("ptxas"), "{log:?}")
+        }
         other => panic!("{other:?}"),
     }
     increment(&mut x)?;
@@ -405,12 +482,19 @@ fn not_here() -> Vec<&'static str> {
 
 /// The variants, by the source.
 fn variants() -> BTreeSet<&'static str> {
-    let source = include_str!("../../src/error/mod.rs");
-    let body = source.split_once("pub enum Error {").expect("the enum").1;
-    let body = body.split_once("\n}").expect("its end").0;
-    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
-    let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
-    names.map(|line| line.split([' ', '(', '{', ',']).next().unwrap_or_default()).collect()
+    let sources = [
+        ("pub enum Error {", include_str!("../../src/error/mod.rs")),
+        ("pub enum KernelError {", include_str!("../../src/error/kernel.rs")),
+    ];
+    let names = sources.iter().flat_map(|(head, source)| {
+        let body = source.split_once(head).expect("the enum").1;
+        let body = body.split_once("\n}").expect("its end").0;
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+        names.map(|line| line.split([' ', '(', '{', ',']).next().unwrap_or_default())
+    });
+    // Which of them it is, is told.
+    names.filter(|name| *name != "Kernel").collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headwater::{Completion, Device, Error, Pod, Result};
+use headwater::{Completion, Device, Error, KernelError, Pod, Result};
 
 use crate::common::{
     any_device, device_buffer, eager, elements, own_device, pinned_buffer, poll_once, wait,
@@ -189,7 +189,10 @@ fn what_a_kernel_requires_is_checked_before_anything_is_enqueued() -> Result<()>
     let mut y = device_buffer(&device, &[2u32; 4]);
     let before = device.driver_calls();
     let refused = copy_u32(&x, &mut y);
-    let Err(Error::Requirement { kernel: "copy_u32", condition, given, .. }) = refused else {
+    let Err(Error::Kernel(KernelError::Requirement {
+        kernel: "copy_u32", condition, given, ..
+    })) = refused
+    else {
         panic!("{refused:?}");
     };
     assert_eq!(condition.replace(' ', ""), "from.len()==to.len()");
@@ -234,13 +237,17 @@ fn a_geometry_that_the_device_does_not_take_is_refused_with_its_limits() -> Resu
     let mut x = device_buffer(&device, &[0u32; 64]);
     let before = device.driver_calls();
     let refused = wide(&mut x, 65_536);
-    let Err(Error::Geometry { kernel: "wide", given, allowed, .. }) = refused else {
+    let Err(Error::Kernel(KernelError::Geometry { kernel: "wide", given, allowed, .. })) = refused
+    else {
         panic!("{refused:?}");
     };
     assert_eq!((given[1], allowed[1]), (65_536, 65_535));
     for block in [0, 1_025, u32::MAX] {
         let refused = thick(&mut x, block);
-        assert!(matches!(refused, Err(Error::Geometry { kernel: "thick", .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Kernel(KernelError::Geometry { kernel: "thick", .. }))),
+            "{refused:?}"
+        );
     }
     assert!(wide(&mut x, 0)?.is_finished()?, "no blocks: nothing to do");
     assert_eq!(device.driver_calls(), before);
@@ -254,14 +261,21 @@ fn a_kernel_that_is_not_what_it_was_declared_as_cannot_be_launched() -> Result<(
     let device = any_device();
     let mut x = device_buffer(&device, &[0u32; 64]);
     match missing(&mut x) {
-        Err(Error::NoSuchKernel { kernel: "missing", entry, found, .. }) => {
+        Err(Error::Kernel(KernelError::NoSuchKernel {
+            kernel: "missing", entry, found, ..
+        })) => {
             assert_eq!(entry, "not_in_the_module");
             assert!(found.iter().any(|name| name == "increment"), "{found:?}");
         }
         other => panic!("{other:?}"),
     }
     match misdeclared(&mut x) {
-        Err(Error::SignatureMismatch { kernel: "misdeclared", declared, found, .. }) => {
+        Err(Error::Kernel(KernelError::SignatureMismatch {
+            kernel: "misdeclared",
+            declared,
+            found,
+            ..
+        })) => {
             assert_eq!((&*declared, &*found), (&[8, 4][..], &[8, 8, 4][..]));
         }
         other => panic!("{other:?}"),
@@ -278,7 +292,9 @@ fn more_than_there_is_or_can_be_addressed_is_refused() -> Result<()> {
     let allocs = || device.driver_calls().expect("counted").allocs;
     let before = allocs();
     let refused = device.alloc::<u8>(most + 1);
-    assert!(matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == most + 1));
+    assert!(
+        matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == most as u64 + 1)
+    );
     assert!(matches!(device.alloc::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
     assert!(matches!(device.alloc_host::<u64>(usize::MAX), Err(Error::TooLarge { .. })));
     assert_eq!(allocs(), before, "the driver was asked, which takes all there is for a moment");
@@ -316,7 +332,10 @@ fn a_kernel_without_a_twin_is_refused_by_a_simulated_device_with_the_reason() ->
     let device = eager();
     let mut x = device.zeros::<u32>(4)?;
     let refused = trap(&mut x).map(drop);
-    assert!(matches!(refused, Err(Error::NoTwin { kernel: "trap", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Kernel(KernelError::NoTwin { kernel: "trap", .. }))),
+        "{refused:?}"
+    );
     assert_eq!(elements(&x), [0; 4]);
     Ok(())
 }

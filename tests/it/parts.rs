@@ -6,7 +6,7 @@ use headwater::{
 
 use crate::common::{
     any_device, device_buffer, elements, last_waits, own_device, pinned_buffer, run_to_end, sim,
-    stepped, wait,
+    stepped, stepped_with, wait,
 };
 use crate::kernels::{copy_u32, increment};
 
@@ -181,7 +181,7 @@ fn a_buffer_without_elements_is_dealt_out_and_rejoined() -> Result<()> {
 
 #[test]
 fn memory_is_freed_with_the_last_part_after_every_use_of_any() -> Result<()> {
-    let device = stepped();
+    let device = stepped_with(|builder| builder.keep_memory(false));
     let sim = sim(&device);
     let mut parts = counted(&device, 64).into_parts(2).map_err(|refused| refused.error)?;
     for part in &mut parts {

@@ -49,7 +49,7 @@ use headwater::testing::LoggedStep;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::common::{any_device, eager, on_gpu, run_to_end, sim, simulated};
+use crate::common::{any_device, eager, on_gpu, run_to_end, sim, simulated, wait};
 use crate::oracle::acts;
 use done::{Done, at_least};
 use generate::{Shape, programs};
@@ -154,12 +154,20 @@ fn on_their_own(
         done.add(came.kinds);
         done.refused += sim(&device).injected().len() as u64;
         // Where a free is refused, the memory stays.
-        match sim(&device).live_device_bytes() {
+        match left(&device) {
             left if left > 0 && !settings.refusals => Err(format!("{left} bytes are left")),
             _ => Ok(()),
         }
     });
     done.into_inner().tell_and_expect(name, settings.refusals);
+}
+
+/// Bytes of device memory that are allocated, once what is kept was given back.
+fn left(device: &Device) -> u64 {
+    let _refused = wait(device.synchronize());
+    let _refused = wait(device.trim(0));
+    run_to_end(device);
+    sim(device).live_device_bytes()
 }
 
 /// Runs the programs of these seeds, with events of their own, on a lazy device and returns its log.
@@ -191,7 +199,7 @@ fn on_one_device(
         if device.simulator().is_some() {
             run_to_end(device);
             done.refused += sim(device).injected().len() as u64;
-            let left = sim(device).live_device_bytes();
+            let left = left(device);
             assert!(left == 0 || settings.refusals, "{left} bytes are left");
         }
     };

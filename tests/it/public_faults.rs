@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use headwater::sim::{DriverCall, Fault, Injected, Schedule, SimOptions};
-use headwater::testing::{LoggedStep, Step, Touched};
+use headwater::testing::{LoggedStep, Step, Touched, assert_all_freed};
 use headwater::{Completion, Device, DeviceBuffer, DriverError, Error, Result, Stream, block_on};
 
 use crate::common::{
@@ -121,7 +121,7 @@ fn a_future_forgotten_frees_nothing_early_and_all_of_it_in_the_end() -> Result<(
     let device = stepped();
     a_future_forgotten_under_its_writer(&device)?;
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 
@@ -360,7 +360,7 @@ fn with_a_call_refused(other: &Device, schedule: Schedule, fault: Fault) -> bool
     let told = Arc::new(AtomicU64::new(0));
     let hook = told.clone();
     let device = simulated_with(SimOptions::new().schedule(schedule), |builder| {
-        builder.log_calls(true).on_error(move |_| {
+        builder.keep_memory(false).log_calls(true).on_error(move |_| {
             hook.fetch_add(1, SeqCst);
         })
     });

@@ -142,7 +142,7 @@ fn the_log_has_each_call_with_its_stream_in_order() {
     let log = device.call_log().unwrap();
     let steps: Vec<_> = log[before..].iter().map(|logged| &logged.step).collect();
     let [
-        Step::Allocated { ptr, bytes: 32, stream: a, .. },
+        Step::Allocated { ptr, bytes: 256, stream: a, .. },
         Step::Owned { .. },
         Step::Work { name: "fill", stream: b, .. },
         Step::Work { name: "increment", stream: c, touched, .. },

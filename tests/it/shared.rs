@@ -6,7 +6,7 @@ use headwater::{Device, DeviceBuffer, Error, Result, SharedBuffer};
 
 use crate::common::{
     any_device, device_buffer, elements, last_waits, own_device, pinned_buffer, run_to_end, sim,
-    step_through, stepped, wait,
+    step_through, stepped, stepped_with, wait,
 };
 use crate::kernels::{copy_u32, increment, sum_rows};
 
@@ -117,7 +117,7 @@ fn readers_of_settled_memory_take_no_wait() -> Result<()> {
 
 #[test]
 fn memory_is_freed_after_every_reader() -> Result<()> {
-    let device = stepped();
+    let device = stepped_with(|builder| builder.keep_memory(false));
     let sim = sim(&device);
     let weights = device_buffer(&device, &[7u32; 64]).into_shared();
     let mut copies = [device.alloc::<u32>(64)?, device.alloc::<u32>(64)?];

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use headwater::sim::{DriverCall, Fault};
+use headwater::testing::assert_all_freed;
 use headwater::{
     Device, DeviceBuffer, DriverError, Priority, Result, Stream, StreamOptions, StreamRole,
 };
@@ -156,7 +157,7 @@ fn a_task_that_panics_takes_nobody_down_and_leaves_nothing_behind() -> Result<()
     run_to_end(&device);
     drop(more);
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     assert!(device.stream().in_flight() == 0);
     Ok(())
 }

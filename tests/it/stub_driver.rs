@@ -126,6 +126,21 @@ impl Stub {
                     }"
                     .into(),
                 ),
+                "cuMemcpy3DAsync_v2" => (
+                    "c: *const [usize; 25], _s: usize",
+                    "let word = |i: usize| *c.cast::<usize>().add(i);
+                    let side = |first: usize| match *c.cast::<usize>().add(first).cast::<u32>() {
+                        1 => (word(first + 1), word(first + 5), word(first + 6)),
+                        _ => (word(first + 2), word(first + 5), word(first + 6)),
+                    };
+                    let ((src, pitch, height), (dst, to_pitch, to_height)) = (side(4), side(15));
+                    for (j, i) in (0..word(24)).flat_map(|j| (0..word(23)).map(move |i| (j, i))) {
+                        let from = (src + (j * height + i) * pitch) as *const u8;
+                        let to = (dst + (j * to_height + i) * to_pitch) as *mut u8;
+                        std::ptr::copy(from, to, word(22));
+                    }"
+                    .into(),
+                ),
                 // 0x1 and 0x2 are streams of the context that is current.
                 "cuEventRecord" => (
                     "_e: usize, s: usize",

@@ -111,7 +111,7 @@ fn an_allocation_is_no_suspect_nor_is_a_call_that_was_refused() -> Result<()> {
     let mut x = device_buffer(&device, &[0u32; 64]);
     let stream = device.stream();
     let filled = stream.in_scope(|| x.fill(1))?;
-    sim(&device).inject(Fault::of_call(DriverCall::Alloc, DriverError::OUT_OF_MEMORY));
+    sim(&device).inject(Fault::of_call(DriverCall::Alloc, DriverError::OUT_OF_MEMORY).always());
     assert!(stream.in_scope(|| device.alloc::<u32>(64)).is_err());
     sim(&device).inject(Fault::of_call(DriverCall::Launch, DriverError::INVALID_VALUE));
     assert!(stream.in_scope(|| increment(&mut x)).is_err());

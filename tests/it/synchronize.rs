@@ -4,11 +4,12 @@ use std::task::{Context, Waker};
 use std::{pin::Pin, sync::Arc};
 
 use futures::FutureExt;
+use headwater::testing::assert_all_freed;
 use headwater::{Device, DeviceBuffer, DriverCalls, DriverError, Error, Result, Stream};
 
 use crate::common::{
     Wakes, any_device, device_buffer, elements, own_device, own_device_with, poll_once, run_to_end,
-    sim, step_through, stepped, until, wait, watched,
+    sim, step_through, stepped, stepped_with, until, wait, watched,
 };
 use crate::kernels::increment;
 
@@ -49,14 +50,14 @@ fn a_device_is_synchronized_when_every_stream_has_come_so_far_and_not_later() ->
 
 #[test]
 fn a_device_is_synchronized_when_memory_that_was_dropped_is_free() -> Result<()> {
-    let device = stepped();
+    let device = stepped_with(|builder| builder.keep_memory(false));
     let [(_a, x), (_b, y)] = busy(&device)?;
     drop((x, y));
     let mut all = device.synchronize();
     assert!(poll_once(&mut all).is_pending());
     sim(&device).run_all();
     wait(all)?;
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 

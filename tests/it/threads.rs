@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
+use headwater::testing::assert_all_freed;
 use headwater::{Device, DeviceBuffer, Error, HostBuffer, Result, Stream};
 
 use crate::common::{
@@ -83,7 +84,7 @@ fn threads_that_share_buffers_get_the_bytes_of_their_order() -> Result<()> {
     let device = eager();
     threads_share_buffers(&device, 20)?;
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 
@@ -92,7 +93,7 @@ fn threads_that_share_buffers_do_so_whatever_the_device_runs_first() -> Result<(
     let device = stepped();
     while_stepped_at_random(&device, || threads_share_buffers(&device, 10))?;
     run_to_end(&device);
-    assert_eq!(sim(&device).live_device_bytes(), 0);
+    assert_all_freed(&device);
     Ok(())
 }
 

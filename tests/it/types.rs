@@ -31,6 +31,7 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<HostPart<f32>>();
     owned::<SharedBuffer<f32>>();
     owned::<NotDivided<DeviceBuffer<f32>>>();
+    owned::<NotCast<SharedBuffer<f32>>>();
     owned::<NotRejoined<DevicePart<f32>>>();
     owned::<Error>();
     owned::<DeviceFailure>();
@@ -67,7 +68,8 @@ fn what_users_hold_may_cross_a_caught_panic() {
     caught::<DeviceSlice<'_, f32>>();
     caught::<HostSlice<'_, f32>>();
     caught::<Upload<f32>>();
-    caught::<ToVec<f32>>();
+    caught::<ToVec<'_, f32>>();
+    caught::<Progress>();
     caught::<Error>();
     caught::<Simulator>();
     caught::<SimMachine>();
@@ -80,11 +82,16 @@ fn futures_cross_threads_and_need_no_pinning() {
     owned::<Ready>();
     owned::<Synchronize>();
     owned::<Upload<f32>>();
-    owned::<ToVec<f32>>();
+    owned::<Progress>();
+    owned::<StagingOptions>();
+    borrowed::<ToVec<'_, f32>>();
+    borrowed::<Refill<'_, f32>>();
+    borrowed::<Source<'_, f32>>();
     borrowed::<Read<'_, f32>>();
     borrowed::<Write<'_, f32>>();
     borrowed::<ReadTile<'_, f32>>();
     borrowed::<WriteTile<'_, f32>>();
+    borrowed::<CopyOnHost<'_, f32>>();
     borrowed::<Scope<Completion>>();
     future::<Completion, ()>();
     future::<Ready, ()>();
@@ -92,11 +99,13 @@ fn futures_cross_threads_and_need_no_pinning() {
     future::<Event, ()>();
     future::<&Event, ()>();
     future::<Upload<f32>, DeviceBuffer<f32>>();
-    future::<ToVec<f32>, Vec<f32>>();
+    future::<ToVec<'static, f32>, Vec<f32>>();
+    future::<Refill<'static, f32>, ()>();
     future::<Read<'static, f32>, HostRef<'static, f32>>();
     future::<Write<'static, f32>, HostMut<'static, f32>>();
     future::<ReadTile<'static, f32>, TileRef<'static, f32>>();
     future::<WriteTile<'static, f32>, TileMut<'static, f32>>();
+    future::<CopyOnHost<'static, f32>, ()>();
     future::<Scope<Completion>, ()>();
 }
 
@@ -110,6 +119,10 @@ fn views_and_guards_cross_threads() {
     borrowed::<DeviceTileMut<'_, f32>>();
     borrowed::<HostTile<'_, f32>>();
     borrowed::<HostTileMut<'_, f32>>();
+    borrowed::<DeviceVolume<'_, f32>>();
+    borrowed::<DeviceVolumeMut<'_, f32>>();
+    borrowed::<HostVolume<'_, f32>>();
+    borrowed::<HostVolumeMut<'_, f32>>();
     borrowed::<TileRef<'_, f32>>();
     borrowed::<TileMut<'_, f32>>();
     borrowed::<Pieces<DeviceSlice<'_, f32>>>();
@@ -133,6 +146,8 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     handle::<HostSlice<'_, f32>>();
     handle::<DeviceTile<'_, f32>>();
     handle::<HostTile<'_, f32>>();
+    handle::<DeviceVolume<'_, f32>>();
+    handle::<HostVolume<'_, f32>>();
     handle::<TileRef<'_, f32>>();
     // Memory, what borrows it exclusively, and `Completion` are not `Clone`: this would be ambiguous.
     trait Ambiguous<A> {
@@ -148,6 +163,8 @@ fn handles_are_cheap_to_clone_and_memory_is_not_cloned() {
     <HostSliceMut<'_, f32> as Ambiguous<_>>::check();
     <DeviceTileMut<'_, f32> as Ambiguous<_>>::check();
     <HostTileMut<'_, f32> as Ambiguous<_>>::check();
+    <DeviceVolumeMut<'_, f32> as Ambiguous<_>>::check();
+    <HostVolumeMut<'_, f32> as Ambiguous<_>>::check();
     <TileMut<'_, f32> as Ambiguous<_>>::check();
     <Pieces<DeviceSliceMut<'_, f32>> as Ambiguous<_>>::check();
     <Completion as Ambiguous<_>>::check();

@@ -33,6 +33,7 @@ fn device_with_a_hook() -> (Device, Simulator, Told) {
     let told = Told::default();
     let hook = told.clone();
     let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
+        let builder = builder.keep_memory(false);
         builder.on_error(move |error| hook.0.lock().expect("not poisoned").push(error.clone()))
     });
     let simulator = sim(&device).clone();
@@ -117,7 +118,7 @@ fn a_hook_may_use_the_device_and_may_panic() -> Result<()> {
     let device = Arc::new(Mutex::new(None::<Device>));
     let within = device.clone();
     let opened = simulated_with(SimOptions::new(), |builder| {
-        builder.on_error(move |error| {
+        builder.keep_memory(false).on_error(move |error| {
             assert!(matches!(error, Error::NotReleased { .. }), "{error:?}");
             let device = within.lock().expect("not poisoned").clone().expect("it was opened");
             let x = device.zeros::<u32>(8).expect("the device works");

@@ -85,11 +85,12 @@ impl History {
         self.readers.sort_unstable();
     }
 
-    /// Notes a read; the latest reader of that lane before.
+    /// Notes a read; the latest reader of that lane before. (Reads that were open are noted late: a later
+    /// one of their lane stays.)
     #[inline]
     pub(super) fn read(&mut self, by: Stamp) -> Option<Stamp> {
         match self.readers.iter_mut().rev().find(|reader| reader.is_of_lane_of(by)) {
-            Some(reader) => Some(std::mem::replace(reader, by)),
+            Some(reader) => Some(std::mem::replace(reader, by.max(*reader))),
             None => {
                 if self.readers.last().is_none_or(|last| *last < by) {
                     self.readers.push(by);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::buffer::OpenState;
 
 fn t(lane: u64, seq: u64) -> Ticket {
     Ticket { lane: LaneId(lane), seq }
@@ -357,4 +358,54 @@ fn a_write_of_all_bytes_that_is_taken_back_leaves_columns_of_a_ragged_last_row_a
     let mut all = note(&mut hazards, &overwrite(0..25), t(3, 1));
     hazards.undo(&mut all);
     assert_eq!(conflicts(&hazards, &overwrite(0..25)), before);
+}
+
+/// Opens an access on a lane.
+fn open(hazards: &mut Hazards, access: Access, lane: u64) -> std::sync::Arc<OpenState> {
+    let state = std::sync::Arc::new(OpenState::new(LaneId(lane)));
+    assert!(!hazards.is_open_for(&access, |_| false));
+    hazards.open(access, state.clone());
+    state
+}
+
+#[test]
+fn an_open_access_is_met_by_what_conflicts_and_by_nothing_else() {
+    let mut hazards = Hazards::new(100, None);
+    note(&mut hazards, &overwrite(0..100), t(0, 1));
+    let read_open = open(&mut hazards, read(0..50), 1);
+    let write_open = open(&mut hazards, overwrite(50..100), 1);
+    let mut meets = |access: &Access| hazards.is_open_for(access, |_| false);
+    assert!(!meets(&read(0..50)) && meets(&overwrite(49..50)));
+    assert!(meets(&read(40..51)) && meets(&overwrite(99..100)));
+    assert!(read_open.close(None, false).is_none());
+    assert!(!meets(&overwrite(0..50)) && meets(&read(50..51)));
+    assert!(write_open.close(Some(3), false).is_none());
+    assert!(!meets(&read(0..100)));
+    assert!(hazards.open.is_none());
+    assert_eq!(conflicts(&hazards, &read(0..100)), [t(0, 1), t(1, 3)]);
+}
+
+#[test]
+fn a_closed_write_that_failed_defines_nothing_and_is_waited_for() {
+    let mut hazards = Hazards::new(8, None);
+    note(&mut hazards, &overwrite(0..8), t(0, 1));
+    assert!(open(&mut hazards, overwrite(0..4), 1).close(Some(2), true).is_none());
+    assert!(!hazards.is_open_for(&read(0..8), |_| false));
+    assert_eq!(hazards.undefined_in(&Region::of_bytes(0..8)), Some(0..4));
+    assert_eq!(conflicts(&hazards, &overwrite(0..4)), [t(1, 2)]);
+    assert!(open(&mut hazards, overwrite(4..8), 1).close(None, true).is_none());
+    assert!(!hazards.is_open_for(&read(0..8), |_| false));
+    assert_eq!(conflicts(&hazards, &overwrite(4..8)), [t(0, 1)], "nothing was enqueued");
+    assert_eq!(hazards.undefined_in(&Region::of_bytes(4..8)), None);
+}
+
+#[test]
+fn a_read_that_is_noted_late_hides_no_later_one_of_its_lane() {
+    let mut hazards = Hazards::new(8, None);
+    note(&mut hazards, &overwrite(0..8), t(0, 1));
+    let state = open(&mut hazards, read(0..8), 1);
+    note(&mut hazards, &read(0..8), t(1, 9));
+    assert!(state.close(Some(4), false).is_none());
+    assert!(!hazards.is_open_for(&overwrite(0..8), |_| false));
+    assert_eq!(conflicts(&hazards, &overwrite(0..8)), [t(0, 1), t(1, 9)]);
 }

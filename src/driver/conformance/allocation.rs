@@ -16,6 +16,8 @@ on_every_subject![
     memory_may_be_given_to_a_stream_that_waits_for_its_free,
     a_free_comes_after_readers_that_its_stream_waited_for,
     the_device_says_how_much_memory_is_free,
+    the_pool_keeps_freed_memory_until_it_is_trimmed,
+    a_trim_leaves_what_is_allocated,
 ];
 
 // A GPU's pool keeps what it took before it refused, and leaves other processes nothing.
@@ -208,4 +210,45 @@ fn more_memory_than_there_is_is_refused_and_that_passes(on: &Subject) {
 fn the_device_says_how_much_memory_is_free(on: &Subject) {
     let free = on.driver.memory_free().unwrap();
     assert!(free > 0 && free <= on.driver.info().total_memory, "{free}");
+}
+
+/// More than what a GPU takes for its pool at a time.
+const MUCH: usize = 256 << 20;
+
+/// That the free was reached is known by a query alone: nobody synchronises.
+fn the_pool_keeps_freed_memory_until_it_is_trimmed(on: &Subject) {
+    let s = on.stream();
+    on.driver.pool_trim(0).unwrap();
+    let before = on.driver.pool_usage().unwrap();
+    let x = on.alloc(MUCH, &s);
+    let held = on.driver.pool_usage().unwrap();
+    assert!(held.used >= before.used + MUCH as u64, "{before:?} {held:?}");
+    assert!(held.reserved >= held.used, "{held:?}");
+    on.free(x, &s);
+    on.finish(&on.record(&s));
+    let kept = on.driver.pool_usage().unwrap();
+    assert_eq!(kept.reserved, held.reserved, "it is kept");
+    assert!(kept.used + MUCH as u64 <= held.used, "{kept:?}");
+    on.driver.pool_trim(kept.reserved).unwrap();
+    assert_eq!(on.driver.pool_usage().unwrap().reserved, kept.reserved);
+    let free = on.driver.memory_free().unwrap();
+    on.driver.pool_trim(0).unwrap();
+    let trimmed = on.driver.pool_usage().unwrap();
+    assert!(trimmed.reserved + MUCH as u64 <= kept.reserved, "{kept:?} {trimmed:?}");
+    assert!(on.driver.memory_free().unwrap() >= free + MUCH as u64 / 2);
+}
+
+/// Beside a stream that cannot run: it waits for none.
+fn a_trim_leaves_what_is_allocated(on: &Subject) {
+    let (s, t) = (on.stream(), on.stream());
+    let x = on.filled(7, N, &t);
+    let held = on.hold(&s);
+    let y = on.alloc(N, &s);
+    on.fill(y, 8, N, &s);
+    on.driver.pool_trim(0).unwrap();
+    let usage = on.driver.pool_usage().unwrap();
+    assert!(usage.used >= 2 * N as u64 && usage.reserved >= usage.used, "{usage:?}");
+    assert_eq!(on.read(x, N, &t), [7; N]);
+    held.open();
+    assert_eq!(on.read(y, N, &s), [8; N]);
 }

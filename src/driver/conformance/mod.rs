@@ -95,6 +95,7 @@ mod modules;
 mod order;
 mod ordinary;
 mod page_locked;
+mod planes;
 mod programs;
 mod queue;
 mod rows;

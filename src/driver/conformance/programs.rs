@@ -87,9 +87,10 @@ impl Rows {
                 }
             },
             pitch,
+            plane_pitch: 0,
         };
         let (dst, src) = (side(dst, self.dst), side(src, self.src));
-        on.try_copy_rows(&CopyRows { dst, src, row: self.row, rows: self.rows }, stream)
+        on.try_copy_rows(&CopyRows { dst, src, row: self.row, rows: self.rows, planes: 1 }, stream)
     }
 }
 

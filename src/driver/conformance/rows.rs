@@ -25,16 +25,16 @@ on_every_subject![
 const BEFORE: u8 = 0xA5;
 
 pub(super) fn device(ptr: DevicePtr, pitch: usize) -> CopySide {
-    CopySide { memory: CopyMemory::Device(ptr), pitch }
+    CopySide { memory: CopyMemory::Device(ptr), pitch, plane_pitch: 0 }
 }
 
 pub(super) fn host(host: Host, pitch: usize) -> CopySide {
-    CopySide { memory: CopyMemory::Host(host.ptr()), pitch }
+    CopySide { memory: CopyMemory::Host(host.ptr()), pitch, plane_pitch: 0 }
 }
 
 /// So many rows of so many bytes.
 fn rows(dst: CopySide, src: CopySide, row: usize, rows: usize) -> CopyRows {
-    CopyRows { dst, src, row, rows }
+    CopyRows { dst, src, row, rows, planes: 1 }
 }
 
 /// No two bytes near each other are the same.
@@ -273,7 +273,7 @@ fn a_copy_of_rows_that_is_out_of_order_is_refused_and_does_nothing(on: &Subject)
     let memory = on.pinned_with(&[3; N]);
     let wrong = |right: CopyRows| {
         let CopyRows { dst, src, .. } = right;
-        [1, 3, 1 << 31, usize::MAX].into_iter().flat_map(move |pitch| {
+        [0, 1, 3, 1 << 31, usize::MAX].into_iter().flat_map(move |pitch| {
             let (dst, src) = (CopySide { pitch, ..dst }, CopySide { pitch, ..src });
             [CopyRows { dst, ..right }, CopyRows { src, ..right }]
         })

@@ -94,6 +94,10 @@ api! {
     cuMemPoolSetAttribute = cuMemPoolSetAttribute(
         pool: CUmemoryPool, attribute: sys::CUmemPool_attribute, value: *mut c_void
     );
+    cuMemPoolGetAttribute = cuMemPoolGetAttribute(
+        pool: CUmemoryPool, attribute: sys::CUmemPool_attribute, value: *mut c_void
+    );
+    cuMemPoolTrimTo = cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemPoolDestroy = cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemAllocFromPoolAsync = cuMemAllocFromPoolAsync(
         ptr: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
@@ -115,6 +119,7 @@ api! {
         dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream
     );
     cuMemcpy2DAsync = cuMemcpy2DAsync_v2(copy: *const sys::CUDA_MEMCPY2D, stream: CUstream);
+    cuMemcpy3DAsync = cuMemcpy3DAsync_v2(copy: *const sys::CUDA_MEMCPY3D, stream: CUstream);
     cuMemcpyPeerAsync = cuMemcpyPeerAsync(
         dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext,
         bytes: usize, stream: CUstream

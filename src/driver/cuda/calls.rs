@@ -19,13 +19,9 @@ use crate::driver::CopyMemory::{Device, Host};
 use crate::driver::{
     ContextHandle, CopyMemory, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
     DriverError, DriverResult, EventHandle, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
-    PtxError, StreamHandle,
+    PoolUsage, PtxError, StreamHandle,
 };
 
-/// Bytes: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every GPU.
-const MAX_PITCH: usize = (1 << 31) - 1;
-/// CUDA would copy from host to host as well.
-const BETWEEN_HOSTS: DriverError = DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE);
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
 
 fn to_raw<T>(pointer: *mut T) -> u64 {
@@ -54,6 +50,69 @@ fn context(handle: ContextHandle) -> CUcontext {
 
 fn invalid_handle(call: DriverCall) -> DriverError {
     DriverError::new(call.name(), DriverError::INVALID_HANDLE)
+}
+
+fn invalid_value(copy: &CopyRows) -> DriverError {
+    DriverError::new(copy.call().name(), DriverError::INVALID_VALUE)
+}
+
+/// A copy of one plane, or of nothing.
+fn in_rows(copy: &CopyRows) -> sys::CUDA_MEMCPY2D {
+    let CopyRows { dst, src, row, rows, planes } = *copy;
+    let (dst_type, dst_host, dst_device) = side(dst.memory);
+    let (src_type, src_host, src_device) = side(src.memory);
+    sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: src_type,
+        srcHost: src_host.cast_const(),
+        srcDevice: src_device,
+        srcArray: ptr::null_mut(),
+        srcPitch: src.pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: dst_type,
+        dstHost: dst_host,
+        dstDevice: dst_device,
+        dstArray: ptr::null_mut(),
+        dstPitch: dst.pitch,
+        WidthInBytes: row,
+        Height: rows.min(rows.saturating_mul(planes)),
+    }
+}
+
+/// A copy of several planes, which is in order. A plane is as high as there are rows to the next one.
+fn in_planes(copy: &CopyRows) -> sys::CUDA_MEMCPY3D {
+    let CopyRows { dst, src, row, rows, planes } = *copy;
+    let (dst_type, dst_host, dst_device) = side(dst.memory);
+    let (src_type, src_host, src_device) = side(src.memory);
+    sys::CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: src_type,
+        srcHost: src_host.cast_const(),
+        srcDevice: src_device,
+        srcArray: ptr::null_mut(),
+        reserved0: ptr::null_mut(),
+        srcPitch: src.pitch,
+        srcHeight: src.plane_pitch / src.pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: dst_type,
+        dstHost: dst_host,
+        dstDevice: dst_device,
+        dstArray: ptr::null_mut(),
+        reserved1: ptr::null_mut(),
+        dstPitch: dst.pitch,
+        dstHeight: dst.plane_pitch / dst.pitch,
+        WidthInBytes: row,
+        Height: rows,
+        Depth: planes,
+    }
 }
 
 /// One side of a copy of rows: what it is, and its address as the host's and as the device's.
@@ -199,6 +258,16 @@ impl Driver for Cuda {
         Ok(free as u64)
     }
 
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        self.pool.trim(keep)
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        let _current = self.context.enter(RARE)?;
+        self.pool.usage()
+    }
+
     fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>> {
         let _current = self.context.enter(RARE)?;
         let mut ptr = ptr::null_mut();
@@ -272,49 +341,33 @@ impl Driver for Cuda {
     }
 
     unsafe fn copy_rows(&self, copy: &CopyRows, on: &StreamHandle) -> DriverResult<()> {
-        let CopyRows { dst, src, row, rows } = *copy;
-        if rows == 1 {
+        let CopyRows { dst, src, row, rows, planes } = *copy;
+        if (rows, planes) == (1, 1) {
             // SAFETY: the caller answers for both ranges; the handle is alive.
             return unsafe {
                 match (dst.memory, src.memory) {
                     (Device(dst), Host(src)) => self.copy_h2d(dst, src, row, on),
                     (Host(dst), Device(src)) => self.copy_d2h(dst, src, row, on),
                     (Device(dst), Device(src)) => self.copy_d2d(dst, src, row, on),
-                    (Host(_), Host(_)) => Err(BETWEEN_HOSTS),
+                    (Host(_), Host(_)) => Err(invalid_value(copy)),
                 }
             };
         }
-        if let (Host(_), Host(_)) = (dst.memory, src.memory) {
-            return Err(BETWEEN_HOSTS);
+        let between_hosts = matches!((dst.memory, src.memory), (Host(_), Host(_)));
+        // Told here: CUDA would copy from host to host as well, and the driver makes a copy with a
+        // pitch of `usize::MAX` (seen on an H200).
+        if between_hosts || !copy.is_empty() && !copy.is_in_order() {
+            return Err(invalid_value(copy));
         }
-        // Told here: the driver makes the copy with a pitch of `usize::MAX` (seen on an H200).
-        if dst.pitch.max(src.pitch) > MAX_PITCH {
-            return Err(DriverError::new("cuMemcpy2DAsync", DriverError::INVALID_VALUE));
+        let _current = self.enter_on(copy.call(), on)?;
+        // SAFETY: the descriptions outlive the calls; the caller answers for the bytes of the rows; the
+        // handle is alive.
+        unsafe {
+            match copy.is_empty() || planes == 1 {
+                true => self.api().cuMemcpy2DAsync(&in_rows(copy), stream(on)),
+                false => self.api().cuMemcpy3DAsync(&in_planes(copy), stream(on)),
+            }
         }
-        let _current = self.enter_on(DriverCall::CopyRows, on)?;
-        let (dst_type, dst_host, dst_device) = side(dst.memory);
-        let (src_type, src_host, src_device) = side(src.memory);
-        let copy = sys::CUDA_MEMCPY2D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: src_type,
-            srcHost: src_host.cast_const(),
-            srcDevice: src_device,
-            srcArray: ptr::null_mut(),
-            srcPitch: src.pitch,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: dst_type,
-            dstHost: dst_host,
-            dstDevice: dst_device,
-            dstArray: ptr::null_mut(),
-            dstPitch: dst.pitch,
-            WidthInBytes: row,
-            Height: rows,
-        };
-        // SAFETY: `copy` outlives the call; the caller answers for the bytes of the rows; the handle
-        // is alive.
-        unsafe { self.api().cuMemcpy2DAsync(&copy, stream(on)) }
     }
 
     fn context(&self) -> ContextHandle {

@@ -9,7 +9,7 @@ use std::ptr;
 use cudarc::driver::sys::{self, CUdevice, CUmemoryPool};
 
 use super::api::Api;
-use crate::driver::DriverResult;
+use crate::driver::{DriverResult, PoolUsage};
 use crate::foreign::contained;
 
 /// A `CUmemoryPool` of device memory.
@@ -59,6 +59,25 @@ impl Pool {
             )?;
         }
         Ok(pool)
+    }
+
+    pub(super) fn trim(&self, keep: u64) -> DriverResult<()> {
+        // SAFETY: the pool is alive.
+        unsafe { self.api.cuMemPoolTrimTo(self.raw, usize::try_from(keep).unwrap_or(usize::MAX)) }
+    }
+
+    pub(super) fn usage(&self) -> DriverResult<PoolUsage> {
+        use sys::CUmemPool_attribute as Attribute;
+        let get = |attribute| {
+            let mut bytes = 0_u64;
+            let value = ptr::from_mut(&mut bytes).cast();
+            // SAFETY: the pool is alive; the attributes asked for are cuuint64_t, which outlives the call.
+            unsafe { self.api.cuMemPoolGetAttribute(self.raw, attribute, value) }.map(|()| bytes)
+        };
+        Ok(PoolUsage {
+            reserved: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            used: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+        })
     }
 
     pub(super) fn raw(&self) -> CUmemoryPool {

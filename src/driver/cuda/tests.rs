@@ -174,6 +174,8 @@ fn stub_child_default_streams() {
 fn a_copy_of_rows_is_handed_over_as_it_was_asked_for() {
     let moved = "[0, 0, 5, 6, 0, 0, 8, 9, 0, 0, 11, 12]";
     let expected = format!("up {moved}, within {moved}, down {moved}");
+    let planes = "[0, 5, 0, 6, 0, 0, 0, 10, 0, 11, 0, 0, 0]";
+    let expected = format!("{expected}, up {planes}, within {planes}, down {planes}");
     expect_of(Stub::new(12_000), "stub_child_rows", &expected);
 }
 
@@ -183,25 +185,35 @@ fn a_copy_of_rows_is_handed_over_as_it_was_asked_for() {
 fn stub_child_rows() {
     let device = open(0).unwrap();
     let stream = device.stream_create(0).unwrap();
-    let said = ["up", "within", "down"].map(|way| {
-        let mut from: [u8; 12] = std::array::from_fn(|i| i as u8 + 1);
-        let mut to = [0_u8; 12];
-        // For the stub device memory is memory of this process.
-        let side = |bytes: &mut [u8], is_host, pitch| {
-            let ptr = NonNull::new(bytes.as_mut_ptr()).unwrap();
-            let memory = match is_host {
-                true => CopyMemory::Host(ptr),
-                false => CopyMemory::Device(DevicePtr(ptr.as_ptr().expose_provenance() as u64)),
+    let copy =
+        |way: &str, pitches: [[usize; 2]; 2], [row, rows, planes]: [usize; 3], to: &mut [u8]| {
+            let mut from: [u8; 13] = std::array::from_fn(|i| i as u8 + 1);
+            // For the stub device memory is memory of this process.
+            let side = |bytes: &mut [u8], is_host, [pitch, plane_pitch]: [usize; 2]| {
+                let ptr = NonNull::new(bytes.as_mut_ptr()).unwrap();
+                let memory = match is_host {
+                    true => CopyMemory::Host(ptr),
+                    false => CopyMemory::Device(DevicePtr(ptr.as_ptr().expose_provenance() as u64)),
+                };
+                CopySide { memory, pitch, plane_pitch }
             };
-            CopySide { memory, pitch }
+            let src = side(&mut from[4..], way == "up", pitches[0]);
+            let dst = side(to, way == "down", pitches[1]);
+            // SAFETY: the rows are inside the arrays; the stub copies them during the call.
+            unsafe { device.copy_rows(&CopyRows { dst, src, row, rows, planes }, &stream) }
+                .unwrap();
         };
-        let src = side(&mut from[4..], way == "up", 3);
-        let dst = side(&mut to[2..], way == "down", 4);
-        // SAFETY: the rows are inside the arrays; the stub copies them during the call.
-        unsafe { device.copy_rows(&CopyRows { dst, src, row: 2, rows: 3 }, &stream) }.unwrap();
+    let in_rows = ["up", "within", "down"].map(|way| {
+        let mut to = [0_u8; 12];
+        copy(way, [[3, 0], [4, 0]], [2, 3, 1], &mut to[2..]);
         format!("{way} {to:?}")
     });
-    println!("{OUTCOME}{}", said.join(", "));
+    let in_planes = ["up", "within", "down"].map(|way| {
+        let mut to = [0_u8; 13];
+        copy(way, [[1, 5], [2, 6]], [1, 2, 2], &mut to[1..]);
+        format!("{way} {to:?}")
+    });
+    println!("{OUTCOME}{}", [in_rows, in_planes].concat().join(", "));
 }
 
 /// The stub's devices have no context to give: opening one fails.

@@ -372,23 +372,26 @@ pub(super) struct StoredRows {
     pub(super) bytes: Stored,
     /// From row to row.
     pub(super) pitch: usize,
+    /// From plane to plane.
+    pub(super) plane_pitch: usize,
 }
 
-/// Runs a copy of rows: so many bytes each, and how many, all of them within both sides. What is
-/// between them is not touched.
+/// Runs a copy of rows: so many bytes each, how many, and in how many planes, all of them within both
+/// sides. What is between them is not touched.
 pub(super) fn copy_rows(
     dst: &StoredRows,
     src: &StoredRows,
-    (row, rows): (usize, usize),
+    (row, rows, planes): (usize, usize, usize),
     executing: &mut Executing,
 ) -> Result<(), HostMemoryExhausted> {
     let to = dst.bytes.pointer(executing).ok_or(HostMemoryExhausted)?;
     let from = src.bytes.pointer(executing).ok_or(HostMemoryExhausted)?;
     let inside = |side: &StoredRows, offset: usize| offset + row <= side.bytes.len();
-    for i in 0..rows {
-        let (there, here) = (i * dst.pitch, i * src.pitch);
+    for (plane, i) in (0..planes).flat_map(|plane| (0..rows).map(move |i| (plane, i))) {
+        let there = plane * dst.plane_pitch + i * dst.pitch;
+        let here = plane * src.plane_pitch + i * src.pitch;
         let both = inside(dst, there) && inside(src, here);
-        debug_assert!(both, "row {i} of {rows}, of {row} bytes, is not within both sides");
+        debug_assert!(both, "row {i} of plane {plane}, of {row} bytes, is not within both sides");
         if !both {
             break;
         }

@@ -1,5 +1,7 @@
 //! Copies of rows: what is kept of one from the call on, and how it finds its memory.
 
+use smallvec::SmallVec;
+
 use super::bytes::{DeviceRange, PinnedRange, Stored, StoredRows};
 use super::memory::{HostMemory, PinnedMemory};
 use super::op::SimOpKind;
@@ -8,20 +10,21 @@ use super::work::Failure;
 use crate::driver::rows::Rows;
 use crate::driver::{CopyMemory, CopyRows, CopySide, DevicePtr};
 
-/// Pitches are below it: CUDA's limit (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`) on all devices so far.
-const PITCHES_BELOW: usize = 1 << 31;
-
-/// A copy of one row or more, of one byte or more each.
+/// A copy of one plane or more, of one row or more of one byte or more each.
 pub(super) struct RowCopy {
     dst: Side,
     src: Side,
     row: usize,
     rows: usize,
+    planes: usize,
+    /// The page-locked memory that it copies, and whether it writes there.
+    page_locked: Option<(SmallVec<[Rows; 1]>, bool)>,
 }
 
 struct Side {
     memory: Memory,
     pitch: usize,
+    plane_pitch: usize,
 }
 
 enum Memory {
@@ -36,6 +39,7 @@ pub(super) struct FoundRows {
     pub(super) src: StoredRows,
     pub(super) row: usize,
     pub(super) rows: usize,
+    pub(super) planes: usize,
 }
 
 /// What it does; `None` where neither side is the device's.
@@ -54,21 +58,25 @@ pub(super) fn overlap(copy: &CopyRows) -> Option<Violation> {
     else {
         return None;
     };
-    let [read, written] = copy.touched().map(|touched| Rows::of(&touched));
-    read.overlap(&written).then_some(Violation::OverlappingCopy { src, dst })
+    let rows = |side, writes| copy.touched_on(side, writes).map(|touched| Rows::of(&touched));
+    let written: Vec<_> = rows(&copy.dst, true).collect();
+    let overlaps = rows(&copy.src, false).any(|read| written.iter().any(|w| read.overlap(w)));
+    overlaps.then_some(Violation::OverlappingCopy { src, dst })
 }
 
 impl RowCopy {
     /// `None` where its pitches are out of order, or its host memory is not page-locked, all of it
     /// in one block.
     pub(super) fn new(copy: &CopyRows, pinned: &PinnedMemory) -> Option<Self> {
-        let CopyRows { dst, src, row, rows } = *copy;
-        let side = |CopySide { memory, pitch }| {
-            let pitch = if rows == 1 { row } else { pitch };
-            if !(row..PITCHES_BELOW).contains(&pitch) && rows > 1 {
-                return None;
-            }
-            let extent = (rows - 1).checked_mul(pitch)?.checked_add(row)?;
+        let CopyRows { dst, src, row, rows, planes } = *copy;
+        if !copy.is_in_order() {
+            return None;
+        }
+        let side = |CopySide { memory, pitch, plane_pitch }| {
+            let planes_before =
+                if planes > 1 { (planes - 1).checked_mul(plane_pitch)? } else { 0 };
+            let rows_before = if rows > 1 { (rows - 1).checked_mul(pitch)? } else { 0 };
+            let extent = planes_before.checked_add(rows_before)?.checked_add(row)?;
             let memory = match memory {
                 CopyMemory::Device(ptr) => Memory::Device(ptr, extent),
                 CopyMemory::Host(ptr) => match pinned.find(ptr, extent) {
@@ -76,22 +84,23 @@ impl RowCopy {
                     HostMemory::Ordinary | HostMemory::Invalid => return None,
                 },
             };
-            Some(Side { memory, pitch })
+            Some(Side { memory, pitch, plane_pitch })
         };
-        Some(RowCopy { dst: side(dst)?, src: side(src)?, row, rows })
+        let touched = |side, writes| {
+            let touched = copy.touched_on(side, writes);
+            (touched.map(|touched| Rows::of(&touched)).collect(), writes)
+        };
+        let page_locked = match (src.memory, dst.memory) {
+            (CopyMemory::Host(_), _) => Some(touched(&copy.src, false)),
+            (_, CopyMemory::Host(_)) => Some(touched(&copy.dst, true)),
+            (CopyMemory::Device(_), CopyMemory::Device(_)) => None,
+        };
+        Some(RowCopy { dst: side(dst)?, src: side(src)?, row, rows, planes, page_locked })
     }
 
     /// The page-locked memory that it copies, and whether it writes there.
-    pub(super) fn page_locked(&self) -> Option<(Rows, bool)> {
-        let of = |side: &Side| match &side.memory {
-            Memory::PageLocked(range) => {
-                let start = range.addresses().start as u64;
-                Some(Rows::new(start, self.row, self.rows, side.pitch))
-            }
-            Memory::Device(..) => None,
-        };
-        let read = of(&self.src).map(|rows| (rows, false));
-        read.or_else(|| of(&self.dst).map(|rows| (rows, true)))
+    pub(super) fn page_locked(&self) -> Option<(SmallVec<[Rows; 1]>, bool)> {
+        self.page_locked.clone()
     }
 
     /// `find`: bytes of the device that runs it.
@@ -100,19 +109,19 @@ impl RowCopy {
         name: &'static str,
         find: impl Fn(DevicePtr, usize) -> Result<DeviceRange, Failure>,
     ) -> Result<FoundRows, Failure> {
-        let RowCopy { dst, src, row, rows } = self;
-        let found = |Side { memory, pitch }| {
+        let RowCopy { dst, src, row, rows, planes, .. } = self;
+        let found = |Side { memory, pitch, plane_pitch }| {
             let bytes = match memory {
                 Memory::Device(ptr, bytes) => Stored::Device(find(ptr, bytes)?),
                 Memory::PageLocked(range) if range.is_freed() => {
-                    let bytes = row * rows;
+                    let bytes = row * rows * planes;
                     return Err(Failure::illegal(Violation::FreedPinned { name, bytes }));
                 }
                 Memory::PageLocked(range) => Stored::PageLocked(range),
             };
-            Ok(StoredRows { bytes, pitch })
+            Ok(StoredRows { bytes, pitch, plane_pitch })
         };
         let src = found(src)?;
-        Ok(FoundRows { dst: found(dst)?, src, row, rows })
+        Ok(FoundRows { dst: found(dst)?, src, row, rows, planes })
     }
 }

@@ -17,6 +17,7 @@ use super::memory::HostMemory;
 use super::module::kernels_of;
 use super::op::SimOpKind;
 use super::options::{Hardware, Pageable, SimOptions};
+use super::reach::frees_before;
 use super::state::{Event, Item, StreamOf};
 use super::timeline::Takes;
 use super::violation::Violation;
@@ -24,7 +25,7 @@ use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
     DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
-    PtxError, StreamHandle, Touched,
+    PoolUsage, PtxError, StreamHandle, Touched,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -217,8 +218,10 @@ impl Driver for SimDriver {
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
         }
-        let memory = &mut entered.state.devices[self.device()].memory;
-        let Some((ptr, allocation)) = memory.alloc(bytes) else {
+        let state = &mut *entered.state;
+        let memory = &mut state.devices[self.device()].memory;
+        let in_order = || frees_before(&state.streams, stream.id());
+        let Some((ptr, allocation)) = memory.alloc(bytes, in_order) else {
             entered.state.need_frees(self.device());
             return Err(entered.error(DriverError::OUT_OF_MEMORY));
         };
@@ -239,6 +242,18 @@ impl Driver for SimDriver {
         let entered = self.enter(DriverCall::MemoryFree)?;
         let free = entered.state.devices[self.device()].memory.free_bytes();
         entered.done(free)
+    }
+
+    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::PoolTrim)?;
+        entered.state.devices[self.device()].memory.trim(keep);
+        entered.done(())
+    }
+
+    fn pool_usage(&self) -> DriverResult<PoolUsage> {
+        let entered = self.enter(DriverCall::PoolUsage)?;
+        let usage = entered.state.devices[self.device()].memory.usage();
+        entered.done(usage)
     }
 
     /// Write-combined memory is slow for the host to read, and otherwise memory as any other.
@@ -383,12 +398,12 @@ impl Driver for SimDriver {
 
     /// Host memory that is not page-locked, all of the rows in one block, is refused as well.
     unsafe fn copy_rows(&self, copy: &CopyRows, stream: &StreamHandle) -> DriverResult<()> {
-        let mut entered = self.enter(DriverCall::CopyRows)?;
+        let mut entered = self.enter(copy.call())?;
         let Some(kind) = copy_rows::kind(copy) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         let facts = Facts::of_copy_rows(kind, copy, &self.cost);
-        if copy.row == 0 || copy.rows == 0 {
+        if copy.is_empty() {
             return self.submit(entered, stream, Work::Nothing, facts);
         }
         let Some(rows) = RowCopy::new(copy, &entered.state.pinned) else {

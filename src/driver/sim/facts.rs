@@ -38,12 +38,13 @@ impl Facts {
     }
 
     pub(super) fn of_copy_rows(kind: SimOpKind, copy: &CopyRows, cost: &CostModel) -> Self {
-        let facts = Facts::of_copy(kind, copy.row.saturating_mul(copy.rows), cost);
+        let facts = Facts::of_copy(kind, copy.bytes(), cost);
+        let rows = copy.rows.saturating_mul(copy.planes) as u64;
         let takes = match facts.takes {
-            Takes::Host(..) => facts.takes.longer(cost.rows(copy.rows as u64)),
+            Takes::Host(..) => facts.takes.longer(cost.rows(rows)),
             within => within,
         };
-        Facts { name: "copy_rows", takes, ..facts }
+        Facts { name: copy.name(), takes, ..facts }
     }
 
     /// `linked`: devices have links to each other.

@@ -6,6 +6,8 @@
 
 use std::ptr::NonNull;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::machine::Machine;
 use super::queue::Item;
 use super::state::State;
@@ -17,7 +19,8 @@ use crate::driver::rows::Rows;
 /// Page-locked memory that an operation copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostSpan {
-    rows: Rows,
+    /// One at least, in ascending order.
+    rows: SmallVec<[Rows; 1]>,
     writes: bool,
 }
 
@@ -28,7 +31,8 @@ impl HostSpan {
     }
 
     fn conflicts(&self, other: &HostSpan) -> bool {
-        (self.writes || other.writes) && self.rows.overlap(&other.rows)
+        let meets = |rows: &Rows| other.rows.iter().any(|other| rows.overlap(other));
+        (self.writes || other.writes) && self.rows.iter().any(meets)
     }
 }
 
@@ -36,14 +40,16 @@ impl State {
     /// The number of the operation that is being run, if it copies one of these bytes.
     pub(super) fn copying(&self, ptr: NonNull<u8>, bytes: usize) -> Option<u64> {
         let start = ptr.as_ptr().addr() as u64;
-        let touched = HostSpan { rows: Rows::one(start..start + bytes as u64), writes: true };
+        let touched =
+            HostSpan { rows: smallvec![Rows::one(start..start + bytes as u64)], writes: true };
         self.running_span.as_ref().filter(|span| span.conflicts(&touched)).and(self.running)
     }
 
     /// Copies that conflict with an access by the host are made no more, and reported. The number of
     /// the one that is being run, if it does.
     fn host_has(&mut self, host: &HostSpan) -> Option<u64> {
-        if !self.pinned.is_named(host.rows.extent().start as usize) {
+        let first = host.rows.first()?.extent().start;
+        if !self.pinned.is_named(first as usize) {
             return None;
         }
         let mut left = Vec::new();
@@ -78,7 +84,8 @@ impl Machine {
     /// The host reads or writes page-locked memory from here on: when this returns, no copy that
     /// conflicts touches it any more. Waits for such a copy that is being run, which waits for nothing.
     pub(super) fn host_has(&self, touched: &Touched) {
-        let host = HostSpan { rows: Rows::of(touched), writes: touched.writes };
+        let host =
+            HostSpan { rows: SmallVec::from_elem(Rows::of(touched), 1), writes: touched.writes };
         let mut state = self.lock();
         // What runs while a twin asks is that twin, which is no copy.
         if let Some(copy) = state.host_has(&host) {
@@ -99,7 +106,8 @@ mod tests {
     use crate::driver::sim::bytes::Pinned;
 
     fn span(addresses: Range<usize>, writes: bool) -> HostSpan {
-        HostSpan { rows: Rows::one(addresses.start as u64..addresses.end as u64), writes }
+        let rows = Rows::one(addresses.start as u64..addresses.end as u64);
+        HostSpan { rows: SmallVec::from_elem(rows, 1), writes }
     }
 
     #[test]

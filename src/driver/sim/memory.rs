@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use rustc_hash::FxHashMap;
 
 use super::bytes::{ALIGN, Block, DeviceRange, Pinned, PinnedRange};
-use crate::driver::DevicePtr;
+use crate::driver::{DevicePtr, PoolUsage};
 
 /// First address of device 0, above all that processes have on 64-bit machines; each further
 /// device's are 2^40 above.
@@ -42,6 +42,10 @@ pub(super) struct DeviceMemory {
     end: u64,
     /// Sum of the live blocks' bytes, each rounded up to the alignment. At most `total`.
     live: u64,
+    /// What the pool has: the most that was live since it was trimmed.
+    reserved: u64,
+    /// Bytes of blocks whose frees are enqueued, and whose room was given to allocations behind these.
+    promised: u64,
     total: u64,
     allocations: u64,
 }
@@ -57,6 +61,8 @@ struct Live {
     reached: bool,
     /// Whether a free of it is enqueued.
     freeing: bool,
+    /// Whether its room was given to an allocation behind its free.
+    promised: bool,
 }
 
 impl DeviceMemory {
@@ -68,6 +74,8 @@ impl DeviceMemory {
             next: base,
             end: base + SPACE,
             live: 0,
+            reserved: 0,
+            promised: 0,
             total,
             allocations: 0,
         }
@@ -77,15 +85,31 @@ impl DeviceMemory {
         self.live
     }
 
+    /// What nobody has, the pool included.
     pub(super) fn free_bytes(&self) -> u64 {
-        self.total - self.live
+        self.total - self.reserved
     }
 
-    /// Maps a block: its address and the allocation's number; `None` where there is no room.
-    pub(super) fn alloc(&mut self, bytes: usize) -> Option<(DevicePtr, u64)> {
+    pub(super) fn usage(&self) -> PoolUsage {
+        PoolUsage { reserved: self.reserved, used: self.live - self.promised }
+    }
+
+    /// Gives back what the pool has beyond `keep` bytes, as far as no block has it.
+    pub(super) fn trim(&mut self, keep: u64) {
+        self.reserved = self.reserved.min(keep.max(self.live - self.promised));
+    }
+
+    /// Maps a block: its address and the allocation's number; `None` where there is no room. What blocks take
+    /// whose frees come before, `in_order`, is room: each once.
+    pub(super) fn alloc(
+        &mut self,
+        bytes: usize,
+        in_order: impl FnOnce() -> Vec<DevicePtr>,
+    ) -> Option<(DevicePtr, u64)> {
         let rounded = (bytes as u64).checked_next_multiple_of(ALIGN as u64)?;
-        if rounded > self.free_bytes() {
-            return None;
+        let free = self.total - (self.live - self.promised);
+        if rounded > free {
+            self.promise(rounded - free, in_order())?;
         }
         let reserved = rounded.checked_next_power_of_two()?;
         let address = match self.freed.get_mut(&reserved).and_then(Vec::pop) {
@@ -97,6 +121,7 @@ impl DeviceMemory {
             }
         };
         self.live += rounded;
+        self.reserved = self.reserved.max(self.live - self.promised);
         self.allocations += 1;
         let live = Live {
             block: Block::new(bytes),
@@ -105,9 +130,34 @@ impl DeviceMemory {
             allocation: self.allocations,
             reached: false,
             freeing: false,
+            promised: false,
         };
         self.blocks.insert(address, live);
         Some((DevicePtr(address), self.allocations))
+    }
+
+    /// Gives away the room of `missing` bytes of these blocks.
+    fn promise(&mut self, missing: u64, blocks: Vec<DevicePtr>) -> Option<()> {
+        let (mut given, mut room) = (Vec::new(), 0);
+        for ptr in blocks {
+            let Some(live) = self.blocks.get(&ptr.0).filter(|live| !live.promised) else {
+                continue;
+            };
+            if room < missing {
+                room += live.bytes.next_multiple_of(ALIGN as u64);
+                given.push(ptr);
+            }
+        }
+        if room < missing {
+            return None;
+        }
+        for ptr in given {
+            if let Some(live) = self.blocks.get_mut(&ptr.0) {
+                live.promised = true;
+            }
+        }
+        self.promised += room;
+        Some(())
     }
 
     /// The stream of an allocation has come to it.
@@ -134,7 +184,9 @@ impl DeviceMemory {
     /// dropped without the lock.
     pub(super) fn free(&mut self, ptr: DevicePtr) -> Option<Arc<Block>> {
         let live = self.blocks.remove(&ptr.0)?;
-        self.live -= live.bytes.next_multiple_of(ALIGN as u64);
+        let rounded = live.bytes.next_multiple_of(ALIGN as u64);
+        self.live -= rounded;
+        self.promised -= if live.promised { rounded } else { 0 };
         self.freed.entry(live.reserved).or_default().push(ptr.0);
         Some(live.block)
     }
@@ -239,32 +291,37 @@ mod tests {
     #[test]
     fn the_last_freed_address_of_a_size_comes_back_first() {
         let mut memory = DeviceMemory::new(0, 1 << 20);
-        let got: Vec<_> = [300, 400, 300].map(|bytes| memory.alloc(bytes)).into_iter().collect();
+        let got: Vec<_> =
+            [300, 400, 300].map(|bytes| memory.alloc(bytes, Vec::new)).into_iter().collect();
         let [Some((a, _)), Some((b, _)), Some((c, _))] = got[..] else { panic!("{got:?}") };
         assert!(a.0 % 256 == 0 && b.0 % 256 == 0 && c.0 % 256 == 0);
         memory.free(a);
         memory.free(c);
-        assert_eq!(memory.alloc(512).map(|got| got.0), Some(c));
-        assert_eq!(memory.alloc(257).map(|got| got.0), Some(a));
-        assert!(memory.alloc(1).is_some_and(|got| got.0 > c));
+        assert_eq!(memory.alloc(512, Vec::new).map(|got| got.0), Some(c));
+        assert_eq!(memory.alloc(257, Vec::new).map(|got| got.0), Some(a));
+        assert!(memory.alloc(1, Vec::new).is_some_and(|got| got.0 > c));
     }
 
     #[test]
     fn capacity_counts_live_blocks_rounded_up() {
         let mut memory = DeviceMemory::new(0, 1_024);
-        let first = memory.alloc(513);
+        let first = memory.alloc(513, Vec::new);
         assert_eq!(memory.free_bytes(), 256);
-        assert_eq!(memory.alloc(257), None);
-        assert!(memory.alloc(256).is_some());
+        assert_eq!(memory.alloc(257, Vec::new), None);
+        assert!(memory.alloc(256, Vec::new).is_some());
         memory.free(first.map_or(DevicePtr(0), |got| got.0));
+        assert_eq!(memory.free_bytes(), 0, "the pool keeps it");
+        memory.trim(512);
+        assert_eq!((memory.free_bytes(), memory.usage().reserved), (512, 512));
+        memory.trim(0);
         assert_eq!(memory.free_bytes(), 768);
     }
 
     #[test]
     fn a_range_is_found_only_inside_one_reached_block() {
         let mut memory = DeviceMemory::new(1, 1 << 20);
-        let Some((ptr, allocation)) = memory.alloc(256) else { panic!("no room") };
-        let Some((next, other)) = memory.alloc(256) else { panic!("no room") };
+        let Some((ptr, allocation)) = memory.alloc(256, Vec::new) else { panic!("no room") };
+        let Some((next, other)) = memory.alloc(256, Vec::new) else { panic!("no room") };
         assert_eq!(next.0, ptr.0 + 256, "adjacent");
         assert_eq!(memory.find(ptr, 1).err(), Some(Missing::Early));
         memory.reach(ptr, allocation);

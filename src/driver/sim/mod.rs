@@ -50,6 +50,7 @@ mod op;
 mod options;
 mod queue;
 mod random;
+mod reach;
 mod run;
 mod schedule;
 mod state;

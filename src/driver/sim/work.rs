@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use smallvec::SmallVec;
+
 use super::bytes::{
     ALIGN, DeviceRange, Executing, HostMemoryExhausted, HostSide, copy, copy_rows, download, fill,
     upload,
@@ -92,10 +94,10 @@ pub(super) fn fill_extent(fill: &Fill) -> Option<usize> {
 
 impl Work {
     /// The page-locked memory that it copies, and whether it writes there.
-    pub(super) fn page_locked(&self) -> Option<(Rows, bool)> {
+    pub(super) fn page_locked(&self) -> Option<(SmallVec<[Rows; 1]>, bool)> {
         let all = |side: &HostSide| {
             let Range { start, end } = side.page_locked()?.addresses();
-            Some(Rows::one(start as u64..end as u64))
+            Some(SmallVec::from_elem(Rows::one(start as u64..end as u64), 1))
         };
         match self {
             Work::Upload { src, .. } => Some((all(src)?, false)),
@@ -197,8 +199,8 @@ impl Prepared {
             Prepared::Download { dst, src } => Ok(download(&dst, &src, executing)?),
             Prepared::Copy { dst, src } => Ok(copy(&dst, &src, executing)?),
             Prepared::CopyRows(found) => {
-                let FoundRows { dst, src, row, rows } = *found;
-                Ok(copy_rows(&dst, &src, (row, rows), executing)?)
+                let FoundRows { dst, src, row, rows, planes } = *found;
+                Ok(copy_rows(&dst, &src, (row, rows, planes), executing)?)
             }
             Prepared::Fill { dst, fill: Fill { unit, value, columns, pitch, .. } } => {
                 let unit = usize::from(unit);

@@ -49,23 +49,41 @@ pub(super) async fn to_vec(world: &RefCell<World<'_>>, x: Operand, end: End) -> 
     }
     let line = world.borrow().at;
     let expected = world.borrow().model.read(x);
-    let reading = world.borrow().get(x.of).source(x.at).map(Source::to_vec);
-    let mut reading = match reading {
-        Ok(reading) => reading,
-        Err(error) => return check(world, line, x, Err(error), expected),
-    };
-    let read = match end {
-        End::Drop => return Ok(()),
-        End::PollAndDrop => match polled(&mut reading).await {
-            Poll::Ready(read) => read,
-            Poll::Pending => return Ok(()),
-        },
-        End::Await => {
-            let read = reading.await;
-            return check(world, line, x, read, expected);
+    if let End::Await = end {
+        // Not borrowed while others go on.
+        let staged = {
+            let world = world.borrow();
+            world.get(x.of).source(x.at).and_then(|source| source.read_back(world.device))
+        };
+        let read = match staged {
+            Ok(staged) => staged.read().await.map(|elements| elements.to_vec()),
+            Err(error) => Err(error),
+        };
+        return check(world, line, x, read, expected);
+    }
+    read_for_a_moment(world, x, end, expected).await
+}
+
+/// Asks for the bytes, and lets go before they come.
+#[allow(clippy::await_holding_refcell_ref, reason = "what is awaited is ready at once")]
+async fn read_for_a_moment(
+    world: &RefCell<World<'_>>,
+    x: Operand,
+    end: End,
+    expected: Expected,
+) -> Checked {
+    let read = {
+        let world = world.borrow();
+        match (world.get(x.of).source(x.at).map(Source::to_vec), end) {
+            (Ok(mut reading), End::PollAndDrop) => polled(&mut reading).await,
+            (Ok(_), End::Drop | End::Await) => Poll::Pending,
+            (Err(error), _) => Poll::Ready(Err(error)),
         }
     };
-    compare(world, x, read, &expected)
+    match read {
+        Poll::Ready(read) => compare(world, x, read, &expected),
+        Poll::Pending => Ok(()),
+    }
 }
 
 /// Holds what a line waited for against what the model had when it was asked for, and keeps it.

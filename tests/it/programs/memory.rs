@@ -1,9 +1,9 @@
 //! The memory that a program has, and what its calls are in the library's own types.
 
 use headwater::{
-    Completion, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
-    Error, HostBuffer, HostPart, HostSlice, HostSliceMut, HostTile, HostTileMut, IntoDeviceSlice,
-    SharedBuffer,
+    Completion, Device, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile,
+    DeviceTileMut, Error, HostBuffer, HostPart, HostSlice, HostSliceMut, HostTile, HostTileMut,
+    IntoDeviceSlice, SharedBuffer,
 };
 
 use super::names::{COLUMNS, Span, View};
@@ -190,13 +190,35 @@ impl<'a> Source<'a> {
         }
     }
 
-    pub(super) fn to_vec(self) -> headwater::ToVec<u32> {
+    /// Enqueues a copy to new pinned memory.
+    pub(super) fn read_back(self, device: &Device) -> Result<HostBuffer<u32>, Error> {
+        match self {
+            Source::Slice(slice) => copied_out(device, slice.len(), |to| slice.copy_to(to)),
+            Source::Tile(tile) => {
+                copied_out(device, tile.rows() * tile.columns(), |to| tile.copy_to(to))
+            }
+            Source::HostSlice(_) | Source::HostTile(_) => unreachable!("it is on the host"),
+        }
+    }
+
+    pub(super) fn to_vec(self) -> headwater::ToVec<'a, u32> {
         match self {
             Source::Slice(slice) => slice.to_vec(),
             Source::Tile(tile) => tile.to_vec(),
             Source::HostSlice(_) | Source::HostTile(_) => unreachable!("it is on the host"),
         }
     }
+}
+
+/// New pinned memory that `copy` has copied to.
+pub(super) fn copied_out(
+    device: &Device,
+    len: usize,
+    copy: impl FnOnce(&mut HostBuffer<u32>) -> Called,
+) -> Result<HostBuffer<u32>, Error> {
+    let mut staged = device.alloc_host(len)?;
+    copy(&mut staged)?;
+    Ok(staged)
 }
 
 impl<'a> Target<'a> {

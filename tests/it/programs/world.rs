@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use headwater::{Completion, Device, Error, Event};
+use headwater::{Completion, Device, Error, Event, KernelError};
 
 use super::dealt::own;
 use super::host::{read, to_vec, upload, write};
@@ -202,7 +202,9 @@ impl<'a> World<'a> {
             | (Err(Error::OutOfRange { .. } | Error::NotRows { .. }), Err(Refusal::NotThere))
             | (Err(Error::LengthMismatch { .. }), Err(Refusal::LengthMismatch))
             | (Err(Error::ShapeMismatch { .. }), Err(Refusal::ShapeMismatch))
-            | (Err(Error::Requirement { .. }), Err(Refusal::Requirement)) => Ok(None),
+            | (Err(Error::Kernel(KernelError::Requirement { .. })), Err(Refusal::Requirement)) => {
+                Ok(None)
+            }
             (Err(Error::Refused { .. }), _) if self.refusals => Ok(None),
             (Err(error), Ok(_)) => Err(error.into()),
             (Ok(_), Err(refusal)) => wrong(format!("{work} was taken: {refusal:?}")),

@@ -90,6 +90,8 @@ impl Calls {
             DriverCall::Alloc => driver.alloc(16, stream).map(drop),
             DriverCall::Free => b.try_free(*z, stream),
             DriverCall::MemoryFree => driver.memory_free().map(drop),
+            DriverCall::PoolTrim => driver.pool_trim(0),
+            DriverCall::PoolUsage => driver.pool_usage().map(drop),
             DriverCall::HostAlloc => driver.host_alloc(16, HostKind::Cacheable).map(drop),
             DriverCall::HostFree => b.try_host_free(*spare_host),
             DriverCall::HostRegister => b.try_register(self.ordinary, 16),
@@ -97,10 +99,12 @@ impl Calls {
             DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
             DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
-            DriverCall::CopyRows => {
-                let side = |ptr| CopySide { memory: CopyMemory::Device(ptr), pitch: 8 };
+            DriverCall::CopyRows | DriverCall::CopyPlanes => {
+                let (pitch, plane_pitch) = (4, 8);
+                let side = |ptr| CopySide { memory: CopyMemory::Device(ptr), pitch, plane_pitch };
                 let (dst, src) = (side(self.y), side(self.x));
-                b.try_copy_rows(&CopyRows { dst, src, row: 4, rows: 2 }, stream)
+                let planes = if call == DriverCall::CopyRows { 1 } else { 2 };
+                b.try_copy_rows(&CopyRows { dst, src, row: 2, rows: 2, planes }, stream)
             }
             DriverCall::CopyPeer => b.try_peer(b, self.y, self.x, 16, stream),
             DriverCall::Fill => b.try_fill(fill_of(self.x, 7), stream),

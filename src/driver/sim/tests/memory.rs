@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
-use super::{Fill, POISON, SimOptions, Violation, bench, bytes_at, code, eager, leaked, stepped};
+use super::{
+    Fill, POISON, Schedule, SimOptions, Violation, bench, bytes_at, code, eager, leaked, stepped,
+};
 use crate::driver::{DevicePtr, HostKind};
 
 #[test]
@@ -35,6 +37,8 @@ fn memory_runs_out_at_its_total() {
     assert_eq!(code(b.driver.alloc(0, &s)), Some(1));
     b.free(ptr, &s);
     b.sim.settle();
+    assert_eq!(b.driver.memory_free().unwrap(), 0, "the pool keeps it");
+    b.driver.pool_trim(0).unwrap();
     assert_eq!(b.driver.memory_free().unwrap(), 1_024);
 }
 
@@ -127,4 +131,27 @@ fn a_copy_of_memory_that_was_unregistered_touches_nothing() {
     let name = "copy_d2h";
     let gone = Violation::FreedPinned { name, bytes: 64 };
     assert_eq!(b.sim.violations(), [Violation::PinnedFreedInUse { bytes: 64 }, gone]);
+}
+
+#[test]
+fn room_of_a_free_is_given_to_who_comes_behind_it_once_and_to_nobody_else() {
+    let b = bench(SimOptions::new().schedule(Schedule::Stepped).total_memory(1_024));
+    let [s, t, u, v] = [(); 4].map(|()| b.stream());
+    let x = b.alloc(1_024, &s);
+    b.fill(x, 1, 1_024, &s);
+    b.free(x, &s);
+    assert_eq!(code(b.driver.alloc(256, &t)), Some(2), "nothing orders it");
+    let e = b.record(&s);
+    b.driver.stream_wait(&u, &e).unwrap();
+    let f = b.record(&u);
+    b.driver.stream_wait(&v, &f).unwrap();
+    let y = b.alloc(768, &v);
+    assert_eq!(code(b.driver.alloc(512, &u)), Some(2), "it was given away");
+    b.fill(y, 2, 768, &v);
+    let z = b.alloc(256, &s);
+    b.fill(z, 3, 256, &s);
+    b.sim.run_all();
+    assert_eq!(b.sim.live_device_bytes(), 1_024);
+    assert_eq!(b.sim.violations(), []);
+    assert_eq!(code(b.driver.alloc(1, &s)), Some(2));
 }

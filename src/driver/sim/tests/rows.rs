@@ -15,15 +15,15 @@ use crate::driver::{
 const BYTES: usize = 64;
 
 fn device(ptr: DevicePtr, offset: u64) -> CopySide {
-    CopySide { memory: CopyMemory::Device(DevicePtr(ptr.0 + offset)), pitch: 16 }
+    CopySide { memory: CopyMemory::Device(DevicePtr(ptr.0 + offset)), pitch: 16, plane_pitch: 0 }
 }
 
 fn host(ptr: NonNull<u8>) -> CopySide {
-    CopySide { memory: CopyMemory::Host(ptr), pitch: 16 }
+    CopySide { memory: CopyMemory::Host(ptr), pitch: 16, plane_pitch: 0 }
 }
 
 fn column(dst: CopySide, src: CopySide) -> CopyRows {
-    CopyRows { dst, src, row: 4, rows: BYTES / 16 }
+    CopyRows { dst, src, row: 4, rows: BYTES / 16, planes: 1 }
 }
 
 fn filled(b: &Bench, value: u8, s: &StreamHandle) -> DevicePtr {
@@ -132,6 +132,65 @@ fn a_copy_of_rows_takes_its_bytes_and_something_for_each_row() {
     let rows = cost.copy_latency_ns + 4 * cost.copy_row_ns + 1;
     let within = (SimEngine::CopyD2D, cost.copy_latency_ns + 1);
     assert_eq!(spans, [(SimEngine::CopyH2D, rows), (SimEngine::CopyD2H, rows), within]);
+}
+
+/// Two planes of two rows.
+fn block(dst: CopySide, src: CopySide) -> CopyRows {
+    let of = |side| CopySide { pitch: 8, plane_pitch: 32, ..side };
+    CopyRows { dst: of(dst), src: of(src), row: 4, rows: 2, planes: 2 }
+}
+
+#[test]
+fn a_copy_of_planes_takes_its_bytes_and_something_for_each_row_of_each_plane() {
+    let b = stepped();
+    let s = b.stream();
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
+    b.sim.run_all();
+    let cost = CostModel::h200();
+    b.try_copy_rows(&block(device(x, 0), host(pinned)), &s).unwrap();
+    b.sim.run_all();
+    let spans = b.sim.timeline();
+    let span = spans.last().unwrap();
+    let takes = cost.copy_latency_ns + 4 * cost.copy_row_ns + 1;
+    assert_eq!((span.name, span.bytes, span.end - span.start), ("copy_planes", 16, takes));
+}
+
+#[test]
+fn a_copy_onto_a_block_with_a_byte_in_common_is_reported_and_one_beside_it_is_not() {
+    let b = eager();
+    let s = b.stream();
+    let x = filled(&b, 1, &s);
+    // Beside its rows, and between its planes.
+    b.try_copy_rows(&block(device(x, 4), device(x, 0)), &s).unwrap();
+    b.try_copy_rows(&block(device(x, 16), device(x, 0)), &s).unwrap();
+    assert_eq!(b.sim.violations(), []);
+    // The first plane of the one is the second of the other.
+    b.try_copy_rows(&block(device(x, 32), device(x, 0)), &s).unwrap();
+    let (src, dst) = (x, DevicePtr(x.0 + 32));
+    assert_eq!(b.sim.violations()[..1], [Violation::OverlappingCopy { src, dst }]);
+}
+
+#[test]
+fn the_host_has_a_plane_of_page_locked_memory_and_the_copy_of_it_moves_nothing() {
+    let b = stepped();
+    let s = b.stream();
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
+    let has = |offset: usize, row| {
+        let ptr = pinned.map_addr(|at| at.saturating_add(offset));
+        b.driver.tell(Fact::HostAccess { ptr, row, rows: 1, pitch: row, writes: false });
+    };
+    b.try_copy_rows(&block(host(pinned), device(x, 0)), &s).unwrap();
+    has(16, 16);
+    has(36, 4);
+    b.sim.settle();
+    assert_eq!(b.sim.violations(), []);
+    has(43, 1); // the last row of the last plane
+    b.sim.run_all();
+    let [Violation::HostAccessInFlight { name: "copy_planes", bytes: 16, .. }] =
+        b.sim.violations()[..]
+    else {
+        panic!("{:?}", b.sim.violations());
+    };
 }
 
 #[test]

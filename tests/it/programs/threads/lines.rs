@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use headwater::{
-    Completion, Device, DeviceBuffer, DevicePart, Error, HostBuffer, SharedBuffer, Stream, ToVec,
+    Completion, Device, DeviceBuffer, DevicePart, Error, HostBuffer, SharedBuffer, Stream,
 };
 
+use super::super::memory::copied_out;
 use super::super::world::{Checked, Failed, Kinds};
 use crate::common::{Random, wait};
 use crate::kernels::{add_u32, copy_u32, increment};
@@ -41,7 +42,7 @@ pub(super) struct World {
 enum Left {
     Nothing,
     Completion(Completion),
-    Bytes(Box<ToVec<u32>>, u32),
+    Bytes(HostBuffer<u32>, u32),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,7 +162,10 @@ impl World {
                 *x = zeros(&self.device)?;
                 return Ok(Left::Nothing);
             }
-            _ if random.below(3) > 0 => return Ok(Left::Bytes(Box::new(x.memory.to_vec()), x.of)),
+            _ if random.below(3) > 0 => {
+                let bytes = copied_out(&self.device, LEN, |to| x.memory.copy_to(to))?;
+                return Ok(Left::Bytes(bytes, x.of));
+            }
             _ => {
                 p.of = random.next() as u32;
                 let of = p.of;
@@ -203,7 +207,8 @@ impl World {
         drop(shared);
         lock(&self.kinds).of_shared += 1;
         if random.below(3) == 0 {
-            return Ok(Left::Bytes(Box::new(handle.to_vec()), of));
+            let bytes = copied_out(&self.device, LEN, |to| handle.copy_to(to))?;
+            return Ok(Left::Bytes(bytes, of));
         }
         x.of = of;
         left(copy_u32(&handle, &mut x.memory)?, random)
@@ -233,8 +238,9 @@ impl World {
                 copy_u32(&*here(&mut x.memory), here(&mut y.memory))?
             }
             _ => {
-                let bytes = here(&mut x.memory).to_vec();
-                return Ok(Left::Bytes(Box::new(bytes), x.of));
+                let part = here(&mut x.memory);
+                let bytes = copied_out(&self.device, part.len(), |to| part.copy_to(to))?;
+                return Ok(Left::Bytes(bytes, x.of));
             }
         };
         left(completion, random)
@@ -262,7 +268,9 @@ impl World {
             match left {
                 Left::Nothing => {}
                 Left::Completion(completion) => completion.await?,
-                Left::Bytes(bytes, of) => check("what was read back", &bytes.await?, of)?,
+                Left::Bytes(bytes, of) => {
+                    check("what was read back", &bytes.read().await?, of)?;
+                }
             }
         }
         Ok(())

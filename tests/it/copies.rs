@@ -1,0 +1,685 @@
+//! Copies of every shape between every two kinds of memory, of elements of many types: each against a
+//! plain loop, and each in one call of the driver.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use bytemuck::Zeroable;
+use half::{bf16, f16};
+use headwater::sim::{Schedule, SimOptions};
+use headwater::{Device, DeviceBuffer, Error, HostBuffer, Pod, Result};
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestCaseError};
+
+use crate::common::{
+    any_device, device_buffer, elements, on_gpu, own_device, pinned_buffer, sim, simulated,
+    step_through, stepped, wait,
+};
+
+/// 7 bytes, which are aligned to none.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed)]
+struct Packed {
+    _tag: u8,
+    _value: f32,
+    _more: u16,
+}
+
+// SAFETY: all bytes are zero in a valid value, as of its fields.
+#[allow(unsafe_code, reason = "the derive is a feature of bytemuck's that nothing else needs")]
+unsafe impl Zeroable for Packed {}
+// SAFETY: numbers without anything between them.
+#[allow(unsafe_code, reason = "as above")]
+unsafe impl Pod for Packed {}
+
+#[headwater::kernels(ptx = include_str!("../../kernels/probe.ptx"))]
+#[allow(unsafe_code, reason = "declaring a kernel vouches for it")]
+// SAFETY: thread i < n copies word i of the one slice to word i of the other; n words are all bytes of
+// each. Every bit pattern is an f16, or a bf16.
+unsafe extern "C" {
+    #[launch(items = to.len() / 2, block = 256, require = from.len() == to.len(),
+             require = to.len().is_multiple_of(2), fills = [to], entry = "copy_u32")]
+    #[args(from, to, (to.len() / 2) as u32)]
+    #[twin(copy_f16_on_host)]
+    safe fn copy_f16(from: &[f16], to: &mut [f16]);
+
+    #[launch(items = to.len() / 2, block = 256, require = from.len() == to.len(),
+             require = to.len().is_multiple_of(2), fills = [to], entry = "copy_u32")]
+    #[args(from, to, (to.len() / 2) as u32)]
+    #[twin(copy_bf16_on_host)]
+    safe fn copy_bf16(from: &[bf16], to: &mut [bf16]);
+}
+
+fn copy_f16_on_host(from: &[f16], to: &mut [f16]) {
+    to.copy_from_slice(from);
+}
+
+fn copy_bf16_on_host(from: &[bf16], to: &mut [bf16]) {
+    to.copy_from_slice(from);
+}
+
+/// Every device that there is to test on: a GPU, or simulated ones under every schedule.
+fn devices() -> Vec<Device> {
+    if on_gpu() {
+        return vec![own_device()];
+    }
+    let simulated_as = |schedule| simulated(SimOptions::new().schedule(schedule));
+    let random = [1, 2].map(|seed| simulated_as(Schedule::random(seed)));
+    let others = [simulated_as(Schedule::Eager), simulated_as(Schedule::Lazy), stepped()];
+    others.into_iter().chain(random).collect()
+}
+
+/// Elements of which no two near each other have the same bytes.
+fn values<T: Pod>(count: usize, seed: usize) -> Vec<T> {
+    let mut values = vec![T::zeroed(); count];
+    let bytes = bytemuck::cast_slice_mut::<T, u8>(&mut values);
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = (seed + i * 7 + i / 256) as u8;
+    }
+    values
+}
+
+fn bytes_of<T: Pod>(values: &[T]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
+
+/// What a view is of: some of a buffer's 5 planes of 4 rows of 6 columns, in one of three shapes. Those
+/// of one extent have as many elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Flat,
+    Rows,
+    Planes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Extent {
+    Whole,
+    Part,
+    Nothing,
+}
+
+use Extent::{Nothing, Part, Whole};
+use Shape::{Flat, Planes, Rows};
+
+const COUNT: usize = 5 * 4 * 6;
+const SHAPES: [Shape; 3] = [Flat, Rows, Planes];
+const EXTENTS: [Extent; 3] = [Whole, Part, Nothing];
+
+impl Extent {
+    fn flat(self) -> Range<usize> {
+        match self {
+            Whole => 0..COUNT,
+            Part => 7..43,
+            Nothing => 9..9,
+        }
+    }
+
+    /// Of a matrix of 6 columns.
+    fn rows(self) -> [Range<usize>; 2] {
+        match self {
+            Whole => [0..20, 0..6],
+            Part => [2..11, 1..5],
+            Nothing => [3..3, 1..5],
+        }
+    }
+
+    /// Of a volume of 4 rows of 6 columns.
+    fn planes(self) -> [Range<usize>; 3] {
+        match self {
+            Whole => [0..5, 0..4, 0..6],
+            Part => [1..4, 1..4, 2..6],
+            Nothing => [1..4, 4..4, 2..6],
+        }
+    }
+}
+
+/// The indices of a view's elements, in their order.
+fn indices(shape: Shape, extent: Extent) -> Vec<usize> {
+    match shape {
+        Flat => extent.flat().collect(),
+        Rows => {
+            let [rows, columns] = extent.rows();
+            rows.flat_map(|row| columns.clone().map(move |column| row * 6 + column)).collect()
+        }
+        Planes => indices_of_block(extent.planes(), [4, 6]),
+    }
+}
+
+fn indices_of_block(ranges: [Range<usize>; 3], [all_rows, all_columns]: [usize; 2]) -> Vec<usize> {
+    let [planes, rows, columns] = ranges;
+    let mut indices = Vec::new();
+    for plane in planes {
+        for row in rows.clone() {
+            for column in columns.clone() {
+                indices.push((plane * all_rows + row) * all_columns + column);
+            }
+        }
+    }
+    indices
+}
+
+/// Does something with a view of a buffer.
+macro_rules! with_view {
+    ($buffer:expr, $shape:expr, $extent:expr, $view:ident => $with:expr) => {
+        match $shape {
+            Flat => {
+                let $view = $buffer.slice($extent.flat())?;
+                $with
+            }
+            Rows => {
+                let [rows, columns] = $extent.rows();
+                let $view = $buffer.as_matrix(6)?.tile(rows, columns)?;
+                $with
+            }
+            Planes => {
+                let [planes, rows, columns] = $extent.planes();
+                let $view = $buffer.as_volume(4, 6)?.block(planes, rows, columns)?;
+                $with
+            }
+        }
+    };
+}
+
+macro_rules! with_view_mut {
+    ($buffer:expr, $shape:expr, $extent:expr, $view:ident => $with:expr) => {
+        match $shape {
+            Flat => {
+                let mut $view = $buffer.slice_mut($extent.flat())?;
+                $with
+            }
+            Rows => {
+                let [rows, columns] = $extent.rows();
+                let mut whole = $buffer.as_matrix_mut(6)?;
+                let mut $view = whole.tile_mut(rows, columns)?;
+                $with
+            }
+            Planes => {
+                let [planes, rows, columns] = $extent.planes();
+                let mut whole = $buffer.as_volume_mut(4, 6)?;
+                let mut $view = whole.block_mut(planes, rows, columns)?;
+                $with
+            }
+        }
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Device,
+    Pinned,
+    Ordinary,
+}
+
+const KINDS: [Kind; 3] = [Kind::Device, Kind::Pinned, Kind::Ordinary];
+
+/// A copy that the matrix has a cell for.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    from: (Kind, Shape),
+    to: (Kind, Shape),
+    extent: Extent,
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let sides = || KINDS.into_iter().flat_map(|kind| SHAPES.map(|shape| (kind, shape)));
+    let pairs = sides().flat_map(move |from| sides().map(move |to| (from, to)));
+    // Within ordinary memory there is nothing to do for a device.
+    let pairs = pairs.filter(|(from, to)| (from.0, to.0) != (Kind::Ordinary, Kind::Ordinary));
+    pairs.flat_map(|(from, to)| EXTENTS.map(|extent| Case { from, to, extent }))
+}
+
+/// What is in ordinary memory is packed, whatever shape it has on the other side.
+impl Case {
+    fn is_refused(&self) -> bool {
+        let shaped = |(kind, shape)| kind != Kind::Ordinary && shape != Flat;
+        shaped(self.from) && shaped(self.to) && self.from.1 != self.to.1
+    }
+
+    /// Makes the copy, from and to buffers of `COUNT` elements, and gives all of the target.
+    fn make<T: Pod + Debug>(&self, device: &Device, from: &[T], to: &[T]) -> Result<Vec<T>> {
+        let Case { from: (_, from_shape), to: (_, to_shape), extent } = *self;
+        let packed = |shape| indices(shape, extent).iter().map(|i| from[*i]).collect::<Vec<T>>();
+        match (self.from.0, self.to.0) {
+            (Kind::Device, Kind::Device) => {
+                let (x, mut y) = (device_buffer(device, from), device_buffer(device, to));
+                self.counted(device, || {
+                    with_view!(x, from_shape, extent, source => {
+                        with_view_mut!(y, to_shape, extent, target => {
+                            target.copy_from(&source).map(drop)
+                        })
+                    })
+                })?;
+                Ok(elements(&y))
+            }
+            (Kind::Device, Kind::Pinned) => {
+                let (x, mut y) = (device_buffer(device, from), pinned_buffer(device, to));
+                self.counted(device, || {
+                    with_view!(x, from_shape, extent, source => {
+                        with_view_mut!(y, to_shape, extent, target => {
+                            source.copy_to(&mut target).map(drop)
+                        })
+                    })
+                })?;
+                pinned_elements(&y)
+            }
+            (Kind::Pinned, Kind::Device) => {
+                let (x, mut y) = (pinned_buffer(device, from), device_buffer(device, to));
+                self.counted(device, || {
+                    with_view!(x, from_shape, extent, source => {
+                        with_view_mut!(y, to_shape, extent, target => {
+                            target.copy_from(&source).map(drop)
+                        })
+                    })
+                })?;
+                Ok(elements(&y))
+            }
+            (Kind::Pinned, Kind::Pinned) => {
+                let (x, mut y) = (pinned_buffer(device, from), pinned_buffer(device, to));
+                with_view!(x, from_shape, extent, source => {
+                    with_view_mut!(y, to_shape, extent, target => {
+                        wait(target.copy_from_host(&source))?
+                    })
+                });
+                pinned_elements(&y)
+            }
+            (Kind::Ordinary, Kind::Device) => {
+                let (x, mut y) =
+                    (device_buffer(device, &packed(from_shape)), device_buffer(device, to));
+                with_view_mut!(y, to_shape, extent, target => target.copy_from(&x)?);
+                Ok(elements(&y))
+            }
+            (Kind::Device, Kind::Ordinary) => {
+                let x = device_buffer(device, from);
+                let out = match from_shape {
+                    Flat => x.slice(extent.flat())?.to_vec(),
+                    Rows => {
+                        let [rows, columns] = extent.rows();
+                        x.as_matrix(6)?.tile(rows, columns)?.to_vec()
+                    }
+                    Planes => {
+                        let [planes, rows, columns] = extent.planes();
+                        let block = x.as_volume(4, 6)?.block(planes, rows, columns)?;
+                        let mut out = device.alloc_host(extent.flat().len())?;
+                        block.copy_to(&mut out)?;
+                        return Ok(with_packed(to, to_shape, extent, &pinned_elements(&out)?));
+                    }
+                };
+                step_through(device);
+                Ok(with_packed(to, to_shape, extent, &wait(out)?))
+            }
+            (Kind::Ordinary, Kind::Pinned) => {
+                let (values, mut y) = (packed(from_shape), pinned_buffer(device, to));
+                let mut values = values.iter();
+                let mut next = |x: &mut T| *x = *values.next().expect("as many");
+                match to_shape {
+                    Flat => y.slice_mut(extent.flat())?.try_write()?.iter_mut().for_each(next),
+                    Rows => {
+                        let [rows, columns] = extent.rows();
+                        let mut matrix = y.as_matrix_mut(6)?;
+                        let mut tile = matrix.tile_mut(rows, columns)?;
+                        tile.try_write()?.iter_rows_mut().flatten().for_each(next);
+                    }
+                    Planes => {
+                        let [planes, rows, columns] = extent.planes();
+                        let mut volume = y.as_volume_mut(4, 6)?;
+                        let mut block = volume.block_mut(planes, rows, columns)?;
+                        for plane in 0..block.planes() {
+                            let mut plane = block.plane_mut(plane)?;
+                            plane.try_write()?.iter_rows_mut().flatten().for_each(&mut next);
+                        }
+                    }
+                }
+                pinned_elements(&y)
+            }
+            (Kind::Pinned, Kind::Ordinary) => {
+                let x = pinned_buffer(device, from);
+                let out = match from_shape {
+                    Flat => x.slice(extent.flat())?.try_read()?.to_vec(),
+                    Rows => {
+                        let [rows, columns] = extent.rows();
+                        let tile = x.as_matrix(6)?.tile(rows, columns)?.try_read()?;
+                        tile.iter_rows().flatten().copied().collect()
+                    }
+                    Planes => {
+                        let [planes, rows, columns] = extent.planes();
+                        let block = x.as_volume(4, 6)?.block(planes, rows, columns)?;
+                        let mut out = Vec::new();
+                        for plane in 0..block.planes() {
+                            let plane = block.plane(plane)?.try_read()?;
+                            out.extend(plane.iter_rows().flatten());
+                        }
+                        out
+                    }
+                };
+                Ok(with_packed(to, to_shape, extent, &out))
+            }
+            (Kind::Ordinary, Kind::Ordinary) => unreachable!("no case"),
+        }
+    }
+
+    /// A copy that the device makes: in one call, or in none where there is nothing to copy.
+    fn counted(&self, device: &Device, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = device.driver_calls().expect("counted");
+        copy()?;
+        let calls = device.driver_calls().expect("counted").since(&before);
+        assert_eq!(calls.copies, u64::from(self.extent != Nothing), "{self:?}");
+        Ok(())
+    }
+}
+
+/// `into`, with these where a view of it is.
+fn with_packed<T: Pod>(into: &[T], shape: Shape, extent: Extent, packed: &[T]) -> Vec<T> {
+    let mut into = into.to_vec();
+    let places = indices(shape, extent);
+    assert_eq!(places.len(), packed.len());
+    for (place, value) in places.into_iter().zip(packed) {
+        into[place] = *value;
+    }
+    into
+}
+
+fn pinned_elements<T: Pod>(buffer: &HostBuffer<T>) -> Result<Vec<T>> {
+    step_through(&buffer.device());
+    Ok(wait(buffer.read())?.to_vec())
+}
+
+fn the_matrix_of<T: Pod + Debug>() {
+    for device in devices() {
+        let (from, to) = (values::<T>(COUNT, 1), values::<T>(COUNT, 101));
+        for case in cases() {
+            let copied = case.make(&device, &from, &to);
+            if case.is_refused() {
+                let refused = matches!(copied, Err(Error::ShapeMismatch { .. }));
+                assert!(refused, "{case:?}: {copied:?}");
+                continue;
+            }
+            let copied = copied.unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let places = indices(case.from.1, case.extent);
+            let moved: Vec<T> = places.into_iter().map(|place| from[place]).collect();
+            let expected = with_packed(&to, case.to.1, case.extent, &moved);
+            assert_eq!(bytes_of(&copied), bytes_of(&expected), "{case:?}");
+        }
+        if let Some(sim) = device.simulator() {
+            assert_eq!(sim.violations(), []);
+        }
+    }
+}
+
+#[test]
+fn every_copy_of_the_matrix_moves_what_a_loop_does_of_bytes() {
+    the_matrix_of::<u8>();
+}
+
+#[test]
+fn every_copy_of_the_matrix_moves_what_a_loop_does_of_words() {
+    the_matrix_of::<f32>();
+    the_matrix_of::<u64>();
+}
+
+#[test]
+fn every_copy_of_the_matrix_moves_what_a_loop_does_of_halves() {
+    the_matrix_of::<f16>();
+    the_matrix_of::<bf16>();
+}
+
+#[test]
+fn every_copy_of_the_matrix_moves_what_a_loop_does_of_elements_that_are_not_aligned() {
+    the_matrix_of::<[u8; 3]>();
+    the_matrix_of::<Packed>();
+}
+
+#[test]
+fn every_copy_of_the_matrix_moves_what_a_loop_does_of_wide_elements() {
+    the_matrix_of::<[u32; 3]>();
+    the_matrix_of::<u128>();
+}
+
+/// A block of a volume on each side, of one shape.
+#[derive(Clone, Debug)]
+struct Blocks {
+    /// Planes, rows and columns of each side's volume.
+    volumes: [[usize; 3]; 2],
+    /// Where the block begins in each.
+    starts: [[usize; 3]; 2],
+    shape: [usize; 3],
+}
+
+impl Blocks {
+    fn ranges(&self, side: usize) -> [Range<usize>; 3] {
+        std::array::from_fn(|i| self.starts[side][i]..self.starts[side][i] + self.shape[i])
+    }
+
+    fn indices(&self, side: usize) -> Vec<usize> {
+        let [_, rows, columns] = self.volumes[side];
+        indices_of_block(self.ranges(side), [rows, columns])
+    }
+
+    fn len(&self, side: usize) -> usize {
+        self.volumes[side].iter().product()
+    }
+}
+
+fn blocks() -> impl Strategy<Value = Blocks> {
+    // What is before and behind the block in each direction, often nothing.
+    let around = || prop_oneof![2 => Just(0_usize), 1 => 1..4_usize];
+    let side = move || [[around(), around(), around()], [around(), around(), around()]];
+    ([0..5_usize, 0..5_usize, 0..7_usize], side(), side()).prop_map(|(shape, from, to)| {
+        let volume = |[before, behind]: &[[usize; 3]; 2]| {
+            // One element at least, so that there is a volume.
+            std::array::from_fn(|i| (before[i] + shape[i] + behind[i]).max(1))
+        };
+        Blocks { volumes: [volume(&from), volume(&to)], starts: [from[0], to[0]], shape }
+    })
+}
+
+/// Both ways and within the device, and on the host.
+fn copy_blocks<T: Pod>(device: &Device, blocks: &Blocks) -> Result<[Vec<T>; 4]> {
+    let (from, to) = (values::<T>(blocks.len(0), 1), values::<T>(blocks.len(1), 101));
+    let [[_, rows, columns], [_, to_rows, to_columns]] = blocks.volumes;
+    let (x, host) = (device_buffer(device, &from), pinned_buffer(device, &from));
+    let mut targets = (device_buffer(device, &to), device_buffer(device, &to));
+    let mut on_host = (pinned_buffer(device, &to), pinned_buffer(device, &to));
+    let ([p, r, c], [q, s, d]) = (blocks.ranges(0), blocks.ranges(1));
+    let x = x.as_volume(rows, columns)?.block(p.clone(), r.clone(), c.clone())?;
+    let host = host.as_volume(rows, columns)?.block(p, r, c)?;
+    macro_rules! target {
+        ($target:expr, $block:ident => $copy:expr) => {{
+            let mut volume = $target.as_volume_mut(to_rows, to_columns)?;
+            let mut $block = volume.block_mut(q.clone(), s.clone(), d.clone())?;
+            $copy?;
+        }};
+    }
+    target!(targets.0, block => block.copy_from(&x));
+    target!(targets.1, block => block.copy_from(&host));
+    target!(on_host.0, block => x.copy_to(&mut block));
+    target!(on_host.1, block => wait(block.copy_from_host(&host)));
+    let [in_0, in_1] = [pinned_elements(&on_host.0)?, pinned_elements(&on_host.1)?];
+    Ok([elements(&targets.0), elements(&targets.1), in_0, in_1])
+}
+
+fn blocks_are_moved<T: Pod>(device: &Device, blocks: &Blocks) -> Result<(), TestCaseError> {
+    let (from, mut expected) = (values::<T>(blocks.len(0), 1), values::<T>(blocks.len(1), 101));
+    for (here, there) in blocks.indices(0).into_iter().zip(blocks.indices(1)) {
+        expected[there] = from[here];
+    }
+    let copied = copy_blocks::<T>(device, blocks);
+    for copied in copied.map_err(|error| TestCaseError::fail(error.to_string()))? {
+        prop_assert_eq!(bytes_of(&copied), bytes_of(&expected));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    #[test]
+    fn any_block_of_a_volume_is_copied_to_any_other_as_a_loop_does(blocks in blocks()) {
+        let device = any_device();
+        blocks_are_moved::<u32>(&device, &blocks)?;
+        blocks_are_moved::<[u8; 3]>(&device, &blocks)?;
+    }
+
+    /// Blocks of one plane are tiles.
+    #[test]
+    fn any_tile_of_a_matrix_is_copied_to_any_other_as_a_loop_does(blocks in blocks()) {
+        let [[planes, rows, columns], [to_planes, to_rows, to_columns]] = blocks.volumes;
+        let blocks = Blocks {
+            volumes: [[1, planes * rows, columns], [1, to_planes * to_rows, to_columns]],
+            starts: blocks.starts.map(|[_, row, column]| [0, row, column]),
+            shape: [1, blocks.shape[1], blocks.shape[2]],
+        };
+        let (device, [_, r, c], [_, s, d]) = (any_device(), blocks.ranges(0), blocks.ranges(1));
+        let (from, mut expected) = (values::<u16>(blocks.len(0), 1), values(blocks.len(1), 101));
+        let (x, mut y) = (device_buffer(&device, &from), device_buffer(&device, &expected));
+        for (here, there) in blocks.indices(0).into_iter().zip(blocks.indices(1)) {
+            expected[there] = from[here];
+        }
+        let source = x.as_matrix(columns).and_then(|x| x.tile(r, c)).expect("inside");
+        let mut target = y.as_matrix_mut(to_columns).expect("a matrix");
+        let mut target = target.tile_mut(s, d).expect("inside");
+        target.copy_from(&source).expect("of one shape");
+        prop_assert_eq!(elements(&y), expected);
+    }
+}
+
+#[test]
+fn a_column_of_256_rows_is_one_call_of_the_driver() -> Result<()> {
+    let device = own_device();
+    let (x, mut out) = (device.zeros::<f32>(256 * 33)?, device.alloc_host::<f32>(256)?);
+    let before = device.driver_calls().expect("counted").copies;
+    let done = x.as_matrix(33)?.column(7)?.copy_to(&mut out)?;
+    assert_eq!(device.driver_calls().expect("counted").copies - before, 1);
+    wait(done)?;
+    Ok(())
+}
+
+#[test]
+fn a_matrix_is_a_volume_of_one_plane() -> Result<()> {
+    let device = any_device();
+    let (x, mut y) = (device_buffer(&device, &values::<u32>(24, 1)), device.zeros::<u32>(24)?);
+    y.as_volume_mut(4, 6)?.copy_from(&x.as_matrix(6)?)?;
+    assert_eq!(elements(&y), elements(&x));
+    y.fill(0)?;
+    x.as_volume(2, 3)?.plane(3)?.copy_to(&mut y.as_volume_mut(2, 3)?.block_mut(1..2, .., ..)?)?;
+    assert_eq!(elements(&y)[6..12], elements(&x)[18..]);
+    Ok(())
+}
+
+#[test]
+fn elements_are_copied_within_a_buffer_as_within_a_slice() -> Result<()> {
+    for device in devices() {
+        for (src, dest) in [
+            (0..10, 20),
+            (20..30, 0),
+            (0..20, 10), // they meet, and that is all
+            (10..30, 0),
+            (0..20, 19),
+            (5..25, 6),
+            (6..26, 5),
+            (3..37, 3),
+            (4..4, 40),
+            (0..40, 0),
+        ] {
+            let mut expected = values::<[u8; 3]>(40, 1);
+            let mut x = device_buffer(&device, &expected);
+            expected.copy_within(src.clone(), dest);
+            x.copy_within(src.clone(), dest)?;
+            assert_eq!(elements(&x), expected, "{src:?} to {dest}");
+        }
+        let mut x = device_buffer(&device, &[0u32, 1, 2, 3, 4, 5, 6, 7]);
+        x.slice_mut(2..)?.copy_within(1..4, 2)?;
+        assert_eq!(elements(&x), [0, 1, 2, 3, 3, 4, 5, 7]);
+        let mut parts = x.into_parts(2).map_err(|refused| refused.error)?;
+        parts[1].copy_within(..=2, 1)?;
+        assert_eq!(elements(&DeviceBuffer::rejoin(parts).map_err(|e| e.error)?)[4..], [3, 3, 4, 5]);
+        if let Some(sim) = device.simulator() {
+            assert_eq!(sim.violations(), []);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_within_a_buffer_is_one_call_unless_it_overlaps() -> Result<()> {
+    let device = own_device();
+    let mut x = device.zeros::<u32>(64)?;
+    let mut calls = |src: Range<usize>, dest| {
+        let before = device.driver_calls().expect("counted");
+        let done = x.copy_within(src, dest)?;
+        let calls = device.driver_calls().expect("counted").since(&before);
+        wait(done)?;
+        Ok::<_, Error>((calls.copies, calls.allocs))
+    };
+    assert_eq!(calls(0..32, 32)?, (1, 0));
+    assert_eq!(calls(33..64, 2)?, (1, 0));
+    assert_eq!(calls(5..5, 64)?, (0, 0));
+    assert_eq!(calls(0..32, 31)?.0, 2);
+    Ok(())
+}
+
+#[test]
+fn a_copy_within_a_buffer_that_is_out_of_range_is_refused_and_does_nothing() -> Result<()> {
+    let device = stepped();
+    let mut x = device_buffer(&device, &[7u32; 8]);
+    let refused = |copied: Result<_>| match copied {
+        Err(Error::OutOfRange { what: "elements", range, len: 8, .. }) => range,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(x.copy_within(2..9, 0)), 2..9);
+    assert_eq!(refused(x.copy_within(2..6, 5)), 5..9);
+    assert_eq!(refused(x.copy_within(2..6, usize::MAX)), usize::MAX..usize::MAX);
+    assert_eq!(refused(x.copy_within(8..8, 9)), 9..9);
+    assert_eq!(sim(&device).pending(), []);
+    let mut y = device.alloc::<u32>(8)?;
+    y.slice_mut(..4)?.fill(1)?;
+    assert!(matches!(y.copy_within(2..6, 0), Err(Error::Uninitialised { .. })));
+    assert!(matches!(y.copy_within(2..6, 3), Err(Error::Uninitialised { .. })));
+    Ok(())
+}
+
+#[test]
+fn halves_are_elements_of_everything() -> Result<()> {
+    let device = any_device();
+    let halves: Vec<f16> = (0..64).map(|i| f16::from_f32(i as f32 / 8.0)).collect();
+    let (x, mut y) = (device_buffer(&device, &halves), device.alloc::<f16>(64)?);
+    copy_f16(&x, &mut y)?;
+    y.slice_mut(..8)?.fill(f16::from_f32(1.5))?;
+    let expected = [&[f16::from_f32(1.5); 8][..], &halves[8..]].concat();
+    assert_eq!(elements(&y), expected);
+    let brains: Vec<bf16> = (0..64).map(|i| bf16::from_f32(i as f32)).collect();
+    let (x, mut y) = (device_buffer(&device, &brains), device.alloc::<bf16>(64)?);
+    copy_bf16(&x, &mut y)?;
+    assert_eq!(elements(&y), brains);
+    Ok(())
+}
+
+#[test]
+fn elements_without_bytes_are_counted_and_nothing_is_done_for_them() -> Result<()> {
+    let device = own_device();
+    let before = device.driver_calls().expect("counted");
+    let (mut x, y) = (device.alloc::<()>(12)?, device_buffer(&device, &[(); 12]));
+    let mut host = device.alloc_host::<()>(12)?;
+    x.fill(())?;
+    x.copy_from(&y)?;
+    x.copy_within(0..8, 2)?;
+    x.as_matrix_mut(4)?.column_mut(1)?.copy_from(&y.as_matrix(4)?.column(3)?)?;
+    let mut volume = x.as_volume_mut(2, 3)?;
+    volume.block_mut(.., 1.., ..2)?.copy_from(&y.as_volume(2, 3)?.block(.., ..1, 1..)?)?;
+    host.copy_from(&y)?;
+    host.as_volume_mut(2, 3)?.copy_from(&y.as_volume(2, 3)?)?;
+    wait(host.copy_from_host(&device.alloc_host(12)?))?;
+    assert_eq!(wait(host.write())?.len(), 12);
+    assert_eq!((wait(x.to_vec())?.len(), wait(host.read())?.len()), (12, 12));
+    assert!(matches!(x.copy_from(&y.slice(..3)?), Err(Error::LengthMismatch { .. })));
+    assert!(matches!(x.slice(..13), Err(Error::OutOfRange { .. })));
+    assert_eq!(device.alloc::<[u64; 0]>(usize::MAX)?.as_matrix(5)?.rows(), usize::MAX / 5);
+    let calls = device.driver_calls().expect("counted").since(&before);
+    assert_eq!((calls.copies, calls.fills, calls.allocs, calls.host_allocs), (0, 0, 0, 0));
+    Ok(())
+}
