@@ -42,6 +42,7 @@ pub struct DeviceBuilder {
     in_flight_operations: Option<u64>,
     keep_memory: bool,
     staging: StagingOptions,
+    pinned_limit: Option<usize>,
     by_hand: bool,
     hook: ErrorHook,
 }
@@ -111,6 +112,7 @@ impl Device {
             in_flight_operations: None,
             keep_memory: true,
             staging: StagingOptions::default(),
+            pinned_limit: None,
             by_hand: false,
             hook: ErrorHook::default(),
         }
@@ -257,6 +259,15 @@ impl DeviceBuilder {
         self
     }
 
+    /// How many bytes of page-locked memory the blocks of this `Device` may have together: of buffers, of transfers of
+    /// ordinary memory, and those kept for reuse. What would be more is
+    /// [`OutOfPinnedMemory`](Error::OutOfPinnedMemory), where no idle block is large enough either. Default: no limit but the
+    /// system's. What [`HostBuffer::from_vec`](crate::HostBuffer::from_vec) page-locks in place is not counted.
+    pub fn pinned_limit(mut self, bytes: usize) -> Self {
+        self.pinned_limit = Some(bytes);
+        self
+    }
+
     /// How many bytes copies between the device and pinned memory may have in flight together, on all streams:
     /// one more is [`TooMuchInFlight`](crate::Error::TooMuchInFlight), unless nothing is in flight. [`Device::ready`] waits for room.
     /// Transfers of ordinary memory are bounded by the pinned memory that they go through, and not counted.
@@ -365,6 +376,7 @@ impl DeviceBuilder {
             in_flight_operations: self.in_flight_operations,
             keeps_memory: self.keep_memory,
             staging: self.staging,
+            pinned_limit: self.pinned_limit,
             hook: self.hook,
         };
         let mut backend = match target {

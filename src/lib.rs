@@ -46,10 +46,9 @@
 //! # Where things are
 //!
 //! - [`Device`]: opened by [`Device::from_env`], [`Device::cuda`], [`Device::simulated`] or a
-//!   [`DeviceBuilder`]; makes buffers and streams. [`visible_devices`] lists those there are
-//!   without opening one.
-//! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
-//!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
+//!   [`DeviceBuilder`]; makes buffers and streams. [`visible_devices`] lists them without opening one.
+//! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, also [in place](HostBuffer::from_vec), with guards [`HostRef`]
+//!   and [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
 //!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and
 //!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
@@ -59,14 +58,12 @@
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
-//! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`],
-//!   [`Stream::set_current`]; CUDA's own [default ones](Device::legacy_default_stream); [`Event`]s for orders that no buffer shows.
+//! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`], [`Stream::set_current`]; CUDA's own [default ones](Device::legacy_default_stream); [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
 //! - [`testing`]: how to test a program without a GPU, under every order of things, and how many
 //!   waits it needs ([`testing::wait_count`]). [`sim`]: the simulated device itself.
 //! - Errors: one [`Error`]; a call that is refused enqueued nothing. A kernel that faults ends every
-//!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects).
-//!   What no call returns goes to [`DeviceBuilder::on_error`].
+//!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects). What no call returns goes to [`DeviceBuilder::on_error`].
 //!
 //! # Which stream
 //!
@@ -118,16 +115,17 @@ pub mod testing;
 
 pub use buffer::{
     CopyOnHost, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile, DeviceTileMut,
-    DeviceVolume, DeviceVolumeMut, HostBuffer, HostMut, HostPart, HostRef, HostSlice, HostSliceMut,
-    HostTile, HostTileMut, HostVolume, HostVolumeMut, IntoDeviceSlice, IntoDeviceSliceMut,
-    IntoDeviceTile, IntoDeviceTileMut, NotCast, NotDivided, NotRejoined, OnHost, Pieces, Read,
-    ReadTile, SharedBuffer, TileMut, TileRef, Write, WriteTile,
+    DeviceVolume, DeviceVolumeMut, FromVec, HostBuffer, HostMut, HostOptions, HostPart, HostRef,
+    HostSlice, HostSliceMut, HostTile, HostTileMut, HostVolume, HostVolumeMut, IntoDeviceSlice,
+    IntoDeviceSliceMut, IntoDeviceTile, IntoDeviceTileMut, IntoVec, NotCast, NotDivided, NotPinned,
+    NotRejoined, NotUnpinned, OnHost, Pieces, Read, ReadTile, Resize, SharedBuffer, TileMut,
+    TileRef, Write, WriteTile,
 };
 pub use builder::{DeviceBuilder, visible_devices};
 pub use bytemuck::Pod;
 pub use device::{
-    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, Priority, Ready, StagingOptions,
-    Stream, StreamOptions, Synchronize, Tenant, TenantStats, Trim,
+    Device, DeviceReady, Elapsed, Event, InFlight, MemoryStats, PinnedStats, Priority, Ready,
+    StagingOptions, Stream, StreamOptions, Synchronize, Tenant, TenantStats, Trim, TrimPinned,
 };
 pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMemory};
 pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};

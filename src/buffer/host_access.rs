@@ -30,10 +30,11 @@ use super::host_buffer::HostBuffer;
 use super::pinned::Pinned;
 use super::rows::{TileMut, TileRef};
 use super::shape::Extent;
-use super::store::Place;
+use super::store::{Backing, Place};
 use super::tile::{HostTile, HostTileMut};
 use super::view::{HostSlice, HostSliceMut};
-use crate::driver::Fact;
+use crate::driver::CopyMemory::Host;
+use crate::driver::{Driver, Fact};
 use crate::error::{Error, Result};
 use crate::reactor::Completion;
 
@@ -241,6 +242,19 @@ impl<'a, T: Pod> HostView for HostTileMut<'a, T> {
         // SAFETY: as for `HostSliceMut`, of each row; rows do not overlap (`Shape`).
         unsafe { TileMut::from_raw(place.first(), place.shape().sides()) }
     }
+}
+
+/// Copies the first `bytes` bytes, which both have, and of which only some may count. No operation touches
+/// either, and nobody has a reference to them.
+pub(super) fn move_bytes(from: &Pinned, to: &mut Pinned, bytes: usize, driver: &dyn Driver) {
+    let (Host(src), Host(dst)) = (from.address(0), to.address(0)) else { return };
+    for (ptr, writes) in [(src, false), (dst, true)] {
+        driver.tell(Fact::HostAccess { ptr, row: bytes, rows: 1, pitch: bytes, writes });
+    }
+    // SAFETY: both blocks have so many bytes and are different ones; nothing in flight touches them, as the
+    // caller says, and there are no references, since the caller has one buffer exclusively and the other is new.
+    // Bytes that nobody wrote are moved as they are.
+    unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), dst.as_ptr(), bytes) };
 }
 
 impl<T: Pod> HostBuffer<T> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -10,7 +11,37 @@ use super::pinned::Pinned;
 use super::pod::byte_len;
 use super::store::{Place, Store};
 use crate::device::{Device, DeviceCore};
+use crate::driver::HostKind;
 use crate::error::Result;
+
+/// What to ask of page-locked memory: see [`Device::alloc_host_with`].
+#[derive(Clone, Debug, Default)]
+pub struct HostOptions {
+    kind: HostKind,
+}
+
+impl HostOptions {
+    /// Memory that is cached for the host as any other.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the memory is write-combined (`CU_MEMHOSTALLOC_WRITECOMBINED`): not cached for the host. For what the
+    /// host writes once, from the first byte to the last, and the device copies: writing it leaves the host's caches to
+    /// others, and copies need not look there.
+    ///
+    /// **Reading it is slow**, some 100 MB/s: a hundredth of what is usual, for whatever reads it on the host, and so
+    /// does changing a part of an element. No program computes anything else by it. Blocks of the two kinds are
+    /// kept apart. A buffer that comes to have no elements forgets its kind.
+    pub fn write_combined(mut self, on: bool) -> Self {
+        self.kind = if on { HostKind::WriteCombined } else { HostKind::Cacheable };
+        self
+    }
+
+    pub(crate) fn kind(&self) -> HostKind {
+        self.kind
+    }
+}
 
 /// `len` elements of `T` in page-locked host memory, which the device copies to and from while
 /// other work goes on.
@@ -42,23 +73,44 @@ use crate::error::Result;
 /// # Drop
 ///
 /// Never blocks and frees nothing: the memory goes back to the device's pool, for reuse once the
-/// device is done with it.
+/// device is done with it ([`Device::trim_pinned`] frees it). Memory of a `Vec` that was registered
+/// ([`HostBuffer::from_vec`]) is unregistered then, and dropped, by a thread of the device's.
 pub struct HostBuffer<T> {
     pub(super) store: Store<Pinned>,
     element: PhantomData<T>,
 }
 
 impl<T: Pod> HostBuffer<T> {
-    /// Memory with nothing in it that counts.
+    /// Cacheable memory with nothing in it that counts.
     #[track_caller]
     pub(crate) fn unwritten(core: &Arc<DeviceCore>, len: usize) -> Result<Self> {
+        Self::unwritten_as(core, len, HostKind::Cacheable)
+    }
+
+    /// Memory with nothing in it that counts.
+    #[track_caller]
+    pub(crate) fn unwritten_as(core: &Arc<DeviceCore>, len: usize, kind: HostKind) -> Result<Self> {
+        Self::unwritten_at(core, len, kind, Location::caller())
+    }
+
+    pub(super) fn unwritten_at(
+        core: &Arc<DeviceCore>,
+        len: usize,
+        kind: HostKind,
+        made_at: &'static Location<'static>,
+    ) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
         core.reactor().check()?;
         let memory = match bytes {
             0 => None,
-            _ => Some(Pinned::new(core, bytes)?),
+            _ => Some(Pinned::new(core, bytes, kind, made_at)?),
         };
         Ok(HostBuffer::of_store(Store { memory, core: core.clone(), len, size: size_of::<T>() }))
+    }
+
+    pub(super) fn without_elements(core: &Arc<DeviceCore>) -> Self {
+        let (memory, core) = (None, core.clone());
+        HostBuffer::of_store(Store { memory, core, len: 0, size: size_of::<T>() })
     }
 
     /// Memory with a copy of `elements` in it.

@@ -58,6 +58,12 @@ impl Tracked {
         self.bytes
     }
 
+    /// Has so many bytes from here on, with that record.
+    pub(super) fn set_bytes(&mut self, bytes: usize, hazards: Hazards) {
+        self.bytes = bytes;
+        self.hazards = Mutex::new(hazards);
+    }
+
     /// There where reads need not be noted in the record.
     pub(crate) fn frozen(&self) -> Option<&Frozen> {
         self.frozen.as_deref()

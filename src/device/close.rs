@@ -47,11 +47,11 @@ impl Closing {
             let reactor = lane.reactor();
             memory::free_all(lane, memory);
             for block in blocks {
-                let bytes = block.bytes();
+                let what = block.describe();
                 let _stay = stay();
-                if let Err(cause) = block.free(&**lane.driver()) {
+                if let Err((_, cause)) = block.give_back(&**lane.driver()) {
                     let why = reactor.refused("freeing pinned memory", cause);
-                    reactor.hook().not_released(|| format!("{bytes} bytes of pinned memory"), why);
+                    reactor.hook().not_released(|| what, why);
                 }
             }
             for module in modules {

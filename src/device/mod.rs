@@ -34,7 +34,8 @@ pub(crate) use functions::{FunctionTable, LoadedFunction};
 pub(crate) use lanes::MOST as MOST_LANES;
 pub(crate) use memory::{Before, Budget, DeviceBlock, MemoryRequest, Users};
 pub use memory::{MemoryStats, Tenant, TenantStats, Trim};
-pub(crate) use pinned::PinnedBlock;
+pub(crate) use pinned::{Answer, PinnedBlock, Registered, Unregistered, VecMemory};
+pub use pinned::{PinnedStats, TrimPinned};
 pub use staging::StagingOptions;
 pub(crate) use staging::{InLine, Staged};
 pub use stream::{Priority, Ready, Stream, StreamOptions};
@@ -88,6 +89,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) keeps_memory: bool,
     /// Checked.
     pub(crate) staging: StagingOptions,
+    /// Bytes of page-locked memory in all.
+    pub(crate) pinned_limit: Option<usize>,
     pub(crate) hook: ErrorHook,
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct DeviceCore {
     memory: MemoryPool,
     /// `None` where there is no limit.
     flow: Option<Flow>,
-    pinned: PinnedPool,
+    pinned: Arc<PinnedPool>,
     staging: Staging,
     /// Set once, when the registered modules are loaded.
     functions: OnceLock<FunctionTable>,
@@ -151,7 +154,7 @@ impl Device {
             default_streams: Arc::default(),
             memory,
             flow: Flow::new(options.in_flight_bytes, options.in_flight_operations),
-            pinned: PinnedPool::default(),
+            pinned: PinnedPool::new(number, options.pinned_limit),
             staging: Staging::new(options.staging),
             functions: OnceLock::new(),
             gate: OnceLock::new(),
@@ -272,7 +275,7 @@ impl DeviceCore {
         &self.memory
     }
 
-    pub(crate) fn pinned(&self) -> &PinnedPool {
+    pub(crate) fn pinned(&self) -> &Arc<PinnedPool> {
         &self.pinned
     }
 

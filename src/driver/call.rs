@@ -41,6 +41,8 @@ calls! {
     PoolUsage = "cuMemPoolGetAttribute",
     HostAlloc = "cuMemHostAlloc",
     HostFree = "cuMemFreeHost",
+    HostRegister = "cuMemHostRegister",
+    HostUnregister = "cuMemHostUnregister",
     CopyH2D = "cuMemcpyHtoDAsync",
     CopyD2H = "cuMemcpyDtoHAsync",
     CopyD2D = "cuMemcpyDtoDAsync",

@@ -54,6 +54,10 @@ counters! {
     host_allocs,
     /// `cuMemFreeHost`.
     host_frees,
+    /// `cuMemHostRegister`.
+    host_registers,
+    /// `cuMemHostUnregister`.
+    host_unregisters,
     /// `cuStreamCreateWithPriority`.
     stream_creates,
     /// `cuStreamDestroy`.

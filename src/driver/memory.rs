@@ -77,11 +77,21 @@ pub(crate) struct CopySide {
     pub(crate) plane_pitch: usize,
 }
 
+/// How page-locked memory is cached for the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum HostKind {
+    /// As any memory.
+    #[default]
+    Cacheable,
+    /// Not at all (`CU_MEMHOSTALLOC_WRITECOMBINED`): writes are gathered, reads crawl.
+    WriteCombined,
+}
+
 /// Where the first row of one side of a copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyMemory {
     Device(DevicePtr),
-    /// Page-locked: what [`Driver::host_alloc`] gives.
+    /// Page-locked: what [`Driver::host_alloc`] gives, or [`Driver::host_register`] made of it.
     Host(NonNull<u8>),
 }
 

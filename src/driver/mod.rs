@@ -63,7 +63,7 @@ pub(crate) use handles::{
 pub(crate) use launch::Launch;
 pub use launch::{KernelCost, TwinFault, TwinJob, TwinMemory};
 pub use memory::DevicePtr;
-pub(crate) use memory::{CopyMemory, CopyRows, CopySide, Fill, MemAccess};
+pub(crate) use memory::{CopyMemory, CopyRows, CopySide, Fill, HostKind, MemAccess};
 pub use races::{Race, RaceAccess, RacedMemory};
 pub use step::{LoggedStep, Step, Touched};
 pub(crate) use watched::Watched;
@@ -220,16 +220,32 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn pool_usage(&self) -> DriverResult<PoolUsage>;
 
     /// `cuMemHostAlloc`: page-locked memory, at least 64-byte aligned. Takes milliseconds.
-    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>>;
+    fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>>;
     /// `cuMemFreeHost`. Waits for running kernels: call it from a thread that may.
     ///
     /// # Safety
     /// `ptr` came from [`Driver::host_alloc`] of this driver, is not freed yet, and neither the
     /// device nor the host touches it any more.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()>;
+    /// `cuMemHostRegister`: page-locks memory that is there, in place: its bytes stay as they are. From then
+    /// on it is to copies what [`Driver::host_alloc`] gives. `bytes` is not 0. Takes long: some 70 us a MiB.
+    ///
+    /// Memory of which a byte is page-locked already, by this call or by [`Driver::host_alloc`], is refused
+    /// (`HOST_MEMORY_ALREADY_REGISTERED`).
+    ///
+    /// # Safety
+    /// The range is live and initialised until it is unregistered.
+    unsafe fn host_register(&self, ptr: NonNull<u8>, bytes: usize) -> DriverResult<()>;
+    /// `cuMemHostUnregister`: the memory is ordinary memory again, and its owner's to free. Waits for
+    /// running kernels: call it from a thread that may. Of an address at which nothing was registered,
+    /// `HOST_MEMORY_NOT_REGISTERED`.
+    ///
+    /// # Safety
+    /// No operation that is not done touches the memory.
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()>;
 
-    /// `cuMemcpyHtoDAsync`. From page-locked memory, which is what [`Driver::host_alloc`] gives, it is
-    /// enqueued as any operation. From ordinary memory it is left open whether the call waits, and
+    /// `cuMemcpyHtoDAsync`. From page-locked memory, which is what [`Driver::host_alloc`] gives and
+    /// [`Driver::host_register`] makes, it is enqueued as any operation. From ordinary memory it is left open whether the call waits, and
     /// whether the copy is done when it returns: the bytes may be read before or long after. A range
     /// that is page-locked in part is `INVALID_VALUE`.
     ///

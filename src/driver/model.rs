@@ -16,8 +16,8 @@ use super::races::Checker;
 use super::step::{Step, Touched};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
-    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
-    PtxError, StreamHandle,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
+    PoolUsage, PtxError, StreamHandle,
 };
 use crate::sync::Condvar;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -294,12 +294,20 @@ impl Driver for ModelDriver {
         Ok(PoolUsage::default())
     }
 
-    fn host_alloc(&self, _bytes: usize) -> DriverResult<NonNull<u8>> {
+    fn host_alloc(&self, _bytes: usize, _kind: HostKind) -> DriverResult<NonNull<u8>> {
         not_modelled(DriverCall::HostAlloc)
     }
 
     unsafe fn host_free(&self, _ptr: NonNull<u8>) -> DriverResult<()> {
         not_modelled(DriverCall::HostFree)
+    }
+
+    unsafe fn host_register(&self, _ptr: NonNull<u8>, _bytes: usize) -> DriverResult<()> {
+        not_modelled(DriverCall::HostRegister)
+    }
+
+    unsafe fn host_unregister(&self, _ptr: NonNull<u8>) -> DriverResult<()> {
+        not_modelled(DriverCall::HostUnregister)
     }
 
     unsafe fn copy_h2d(

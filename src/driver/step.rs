@@ -148,10 +148,26 @@ pub enum Step {
         ptr: u64,
         /// How many.
         bytes: usize,
+        /// Whether they are write-combined; cacheable otherwise.
+        write_combined: bool,
     },
     /// `cuMemFreeHost`.
     #[non_exhaustive]
     HostFreed {
+        /// Address of the first byte.
+        ptr: u64,
+    },
+    /// `cuMemHostRegister`: memory of the program's is page-locked.
+    #[non_exhaustive]
+    HostRegistered {
+        /// Address of the first byte.
+        ptr: u64,
+        /// How many.
+        bytes: usize,
+    },
+    /// `cuMemHostUnregister`: it is ordinary memory again.
+    #[non_exhaustive]
+    HostUnregistered {
         /// Address of the first byte.
         ptr: u64,
     },

@@ -16,8 +16,8 @@ use super::step::{Step, Touched};
 use super::witness::{Watch, Witness};
 use super::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
-    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, MemAccess, ModuleHandle,
-    PoolUsage, PtxError, StreamHandle,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, MemAccess,
+    ModuleHandle, PoolUsage, PtxError, StreamHandle,
 };
 use crate::sync::Mutex;
 
@@ -278,10 +278,14 @@ impl Driver for Watched {
         made
     }
 
-    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
+    fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>> {
         one(&self.counters.host_allocs);
-        let made = self.inner.host_alloc(bytes);
-        self.saw(&made, |ptr| Step::HostAllocated { ptr: ptr.map_or(0, |&ptr| host(ptr)), bytes });
+        let made = self.inner.host_alloc(bytes, kind);
+        let write_combined = kind == HostKind::WriteCombined;
+        self.saw(&made, |ptr| {
+            let ptr = ptr.map_or(0, |&ptr| host(ptr));
+            Step::HostAllocated { ptr, bytes, write_combined }
+        });
         made
     }
 
@@ -291,6 +295,23 @@ impl Driver for Watched {
             || Step::HostFreed { ptr: host(ptr) },
             // SAFETY: as said at the impl.
             || unsafe { self.inner.host_free(ptr) },
+        )
+    }
+
+    unsafe fn host_register(&self, ptr: NonNull<u8>, bytes: usize) -> DriverResult<()> {
+        one(&self.counters.host_registers);
+        // SAFETY: as said at the impl.
+        let made = unsafe { self.inner.host_register(ptr, bytes) };
+        self.saw(&made, |_| Step::HostRegistered { ptr: host(ptr), bytes });
+        made
+    }
+
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        one(&self.counters.host_unregisters);
+        self.ends(
+            || Step::HostUnregistered { ptr: host(ptr) },
+            // SAFETY: as said at the impl.
+            || unsafe { self.inner.host_unregister(ptr) },
         )
     }
 

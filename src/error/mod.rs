@@ -431,22 +431,34 @@ pub enum Error {
         budget: u64,
     },
 
-    /// The system has no more memory to lock for copies: what [`alloc_host`], [`upload`] and
-    /// [`to_vec`] use. Blocks given back are used again, so it may pass.
+    /// There is no more memory to lock for copies, by the system or by
+    /// [`pinned_limit`](crate::DeviceBuilder::pinned_limit): what [`alloc_host`], [`upload`] and
+    /// [`to_vec`] use. Blocks given back are used again, and where freeing idle ones would make room that
+    /// has been begun: it may pass.
     ///
     /// [`alloc_host`]: crate::Device::alloc_host
     /// [`upload`]: crate::Device::upload
     /// [`to_vec`]: crate::DeviceBuffer::to_vec
     #[error(
-        "out of pinned memory: {requested} bytes asked for ({cause}); drop host buffers, or wait for \
-         copies in flight"
+        "out of pinned memory: {requested} bytes asked for{}{}; {in_use} are in use, {in_flight} in flight and \
+         {idle} idle: drop host buffers, wait for copies in flight, or await `trim_pinned`, then try again",
+        limit.map_or(String::new(), |limit| format!(", {limit} allowed in all")),
+        cause.map_or(String::new(), |cause| format!(" ({cause})"))
     )]
     #[non_exhaustive]
     OutOfPinnedMemory {
         /// Bytes asked for.
         requested: usize,
-        /// What the driver said.
-        cause: DriverError,
+        /// Bytes of buffers.
+        in_use: usize,
+        /// Bytes of buffers that were dropped, which operations may still touch.
+        in_flight: usize,
+        /// Bytes kept for reuse, in blocks that are too small or of the other kind.
+        idle: usize,
+        /// What all may be together, if anything was said.
+        limit: Option<usize>,
+        /// What the driver said; `None` where it is the limit that was reached.
+        cause: Option<DriverError>,
     },
 
     /// A size in bytes does not fit the address space.

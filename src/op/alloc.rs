@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
 
-use crate::buffer::{Allocation, DeviceBuffer, HostBuffer, byte_len};
+use crate::buffer::{Allocation, DeviceBuffer, HostBuffer, HostOptions, byte_len};
 use crate::device::{Device, DeviceCore, MemoryRequest};
 use crate::error::{Error, Result};
 
@@ -64,11 +64,25 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The system has no more memory to lock, [`TooLarge`](crate::Error::TooLarge), or the device
+    /// [`OutOfPinnedMemory`](crate::Error::OutOfPinnedMemory), [`TooLarge`](crate::Error::TooLarge), or the device
     /// is lost.
     #[track_caller]
     pub fn alloc_host<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>> {
         HostBuffer::unwritten(self.core(), len)
+    }
+
+    /// As [`Device::alloc_host`], of memory of another kind.
+    ///
+    /// # Errors
+    ///
+    /// As of it.
+    #[track_caller]
+    pub fn alloc_host_with<T: Pod>(
+        &self,
+        len: usize,
+        options: HostOptions,
+    ) -> Result<HostBuffer<T>> {
+        HostBuffer::unwritten_as(self.core(), len, options.kind())
     }
 }
 

@@ -29,7 +29,7 @@ const UNSAFE: [&str; 39] = [
     "buffer/view.rs",
     "buffer/volume.rs",
     "device/memory/release.rs",
-    "device/pinned.rs",
+    "device/pinned/block.rs",
     "driver/conformance/calls.rs",
     "driver/conformance/gate.rs",
     "driver/conformance/kernels.rs",

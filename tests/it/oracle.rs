@@ -157,10 +157,12 @@ fn act(logged: &LoggedStep) -> Act {
             Act::Alloc { start: ptr.get(), bytes: bytes as u64, stream: Some(stream) }
         }
         &Step::Freed { ptr, stream, .. } => Act::Free { start: ptr.get(), stream: Some(stream) },
-        &Step::HostAllocated { ptr, bytes, .. } => {
+        &Step::HostAllocated { ptr, bytes, .. } | &Step::HostRegistered { ptr, bytes, .. } => {
             Act::Alloc { start: ptr, bytes: bytes as u64, stream: None }
         }
-        &Step::HostFreed { ptr, .. } => Act::Free { start: ptr, stream: None },
+        &Step::HostFreed { ptr, .. } | &Step::HostUnregistered { ptr, .. } => {
+            Act::Free { start: ptr, stream: None }
+        }
         Step::Work { stream, touched, .. } => {
             let touched = touched.iter().filter(|t| t.bytes > 0);
             let bytes = |t: &Touched| {

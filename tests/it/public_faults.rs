@@ -334,7 +334,9 @@ fn assert_all_its_own(device: &Device, log: &[LoggedStep]) {
                 assert!(streams.contains(stream), "{logged:?}");
                 memory.insert(ptr.get(), *bytes as u64);
             }
-            Step::HostAllocated { ptr, bytes, .. } if logged.refused.is_none() => {
+            Step::HostAllocated { ptr, bytes, .. } | Step::HostRegistered { ptr, bytes, .. }
+                if logged.refused.is_none() =>
+            {
                 memory.insert(*ptr, *bytes as u64);
             }
             Step::Work { stream, touched, .. } => {

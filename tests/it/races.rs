@@ -258,8 +258,12 @@ fn handles(step: &Step) -> Handles {
         Step::Elapsed { start, end, .. } => (None, None, vec![event(start), event(end)]),
         Step::Allocated { ptr, stream: s, .. } => (Some(('m', ptr.get())), None, vec![stream(s)]),
         Step::Freed { ptr, stream: s, .. } => (None, Some(('m', ptr.get())), vec![stream(s)]),
-        Step::HostAllocated { ptr, .. } => (Some(('m', *ptr)), None, vec![]),
-        Step::HostFreed { ptr, .. } => (None, Some(('m', *ptr)), vec![]),
+        Step::HostAllocated { ptr, .. } | Step::HostRegistered { ptr, .. } => {
+            (Some(('m', *ptr)), None, vec![])
+        }
+        Step::HostFreed { ptr, .. } | Step::HostUnregistered { ptr, .. } => {
+            (None, Some(('m', *ptr)), vec![])
+        }
         Step::Owned { ptr, .. } | Step::HostAccess { ptr, .. } => (None, None, vec![('m', *ptr)]),
         Step::Work { stream: s, function: 0, .. } => (None, None, vec![stream(s)]),
         Step::Work { stream: s, function, .. } => (None, None, vec![stream(s), ('f', *function)]),

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::subject::Subject;
-use crate::driver::{CopyRows, DevicePtr, DriverResult, EventHandle, Fill, StreamHandle};
+use crate::driver::{CopyRows, DevicePtr, DriverResult, EventHandle, Fill, HostKind, StreamHandle};
 
 /// Bytes of most buffers.
 pub(super) const N: usize = 256;
@@ -138,12 +138,31 @@ impl Subject {
 
     /// Page-locked memory that stays allocated: freeing it would wait for streams that are held.
     pub(super) fn pinned(&self, bytes: usize) -> Host {
-        Host(self.driver.host_alloc(bytes).unwrap().as_ptr().expose_provenance())
+        self.pinned_as(bytes, HostKind::Cacheable)
+    }
+
+    /// As [`Subject::pinned`].
+    pub(super) fn pinned_as(&self, bytes: usize, kind: HostKind) -> Host {
+        Host(self.driver.host_alloc(bytes, kind).unwrap().as_ptr().expose_provenance())
     }
 
     pub(super) fn host_free(&self, host: Host) {
+        self.try_host_free(host).unwrap();
+    }
+
+    pub(super) fn try_host_free(&self, host: Host) -> DriverResult<()> {
         // SAFETY: as said at the impl.
-        unsafe { self.driver.host_free(host.ptr()) }.unwrap();
+        unsafe { self.driver.host_free(host.ptr()) }
+    }
+
+    pub(super) fn register(&self, host: Host, bytes: usize) -> DriverResult<()> {
+        // SAFETY: as said at the impl; ordinary memory of tests is never freed.
+        unsafe { self.driver.host_register(host.ptr(), bytes) }
+    }
+
+    pub(super) fn unregister(&self, host: Host) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.host_unregister(host.ptr()) }
     }
 
     /// Page-locked memory that holds these bytes.

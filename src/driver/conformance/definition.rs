@@ -67,7 +67,7 @@ pub(super) fn races(log: &[LoggedStep]) -> Vec<(usize, usize)> {
                 let all = Touched::new(start, (end - start) as usize, true);
                 (Some(By::Stream(stream)), None, vec![all])
             }
-            (_, &Step::HostAllocated { ptr, bytes }) => {
+            (_, &Step::HostAllocated { ptr, bytes, .. } | &Step::HostRegistered { ptr, bytes }) => {
                 memory.push((at, ptr..ptr + bytes as u64));
                 none()
             }
@@ -133,7 +133,7 @@ pub(super) fn named(log: &[LoggedStep], race: &Race) -> (usize, Option<usize>) {
 /// A program of one allocation, and then of these accesses of a stream each: the pairs that race.
 fn races_of(accesses: [Touched; 2]) -> usize {
     let log = |step| LoggedStep { device: 0, thread: thread::current().id(), step, refused: None };
-    let memory = log(Step::HostAllocated { ptr: 0, bytes: 100 });
+    let memory = log(Step::HostAllocated { ptr: 0, bytes: 100, write_combined: false });
     let work = |(stream, touched)| {
         let touched = SmallVec::from_elem(touched, 1);
         log(Step::Work { call: DriverCall::Launch, name: "work", stream, function: 0, touched })

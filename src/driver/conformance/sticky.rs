@@ -4,7 +4,7 @@
 use super::calls::{N, WORDS, code};
 use super::kernels::{Shape, probe};
 use super::subject::Subject;
-use crate::driver::{DriverError, DriverResult, Fill};
+use crate::driver::{DriverError, DriverResult, Fill, HostKind};
 
 on_every_subject![in_a_process_of_its_own:
     after_a_fault_every_call_fails_with_the_error_of_the_fault,
@@ -18,6 +18,8 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
     let (s, t) = (on.stream(), on.stream());
     let (x, y, spare) = (on.filled(1, N, &s), on.filled(2, N, &s), on.filled(3, N, &s));
     let (host, other) = (on.pinned_with(&[4; N]), on.pinned(N));
+    let (ordinary, registered) = (on.ordinary(&[1; N]), on.ordinary(&[1; 1 << 16]));
+    on.register(registered, 1 << 16).unwrap();
     let module = on.driver.module_load(probe()).unwrap();
     let (never, before, start) = (on.event(), on.record(&s), on.timed_event());
     on.record_again(&start, &s);
@@ -49,7 +51,7 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
             ("memory_free", code(driver.memory_free())),
             ("pool_trim", code(driver.pool_trim(0))),
             ("pool_usage", code(driver.pool_usage())),
-            ("host_alloc", code(driver.host_alloc(N))),
+            ("host_alloc", code(driver.host_alloc(N, HostKind::Cacheable))),
             ("copy_h2d", code(driver.copy_h2d(x, host.ptr(), N, &t))),
             ("copy_d2h", code(driver.copy_d2h(host.ptr(), x, N, &t))),
             ("copy_d2d", code(driver.copy_d2d(y, x, N, &t))),
@@ -58,6 +60,8 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
             ("module_load", code(driver.module_load(probe()).map_err(|refused| refused.error))),
             ("module_function", code(driver.module_function(&module, c"increment"))),
             ("module_unload", code(driver.module_unload(module))),
+            ("host_register", code(driver.host_register(ordinary.ptr(), N))),
+            ("host_unregister", code(driver.host_unregister(registered.ptr()))),
             ("host_free", code(driver.host_free(other.ptr()))),
             ("event_destroy", code(driver.event_destroy(never.into_handle()))),
             ("stream_destroy", code(driver.stream_destroy(s.into_handle()))),

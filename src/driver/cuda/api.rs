@@ -106,6 +106,8 @@ api! {
     cuMemGetInfo = cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemHostAlloc = cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint);
     cuMemFreeHost = cuMemFreeHost(ptr: *mut c_void);
+    cuMemHostRegister = cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: c_uint);
+    cuMemHostUnregister = cuMemHostUnregister(ptr: *mut c_void);
 
     cuMemcpyHtoDAsync = cuMemcpyHtoDAsync_v2(
         dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream

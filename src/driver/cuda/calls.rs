@@ -18,8 +18,8 @@ use super::module;
 use crate::driver::CopyMemory::{Device, Host};
 use crate::driver::{
     ContextHandle, CopyMemory, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall,
-    DriverError, DriverResult, EventHandle, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
-    PtxError, StreamHandle,
+    DriverError, DriverResult, EventHandle, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
+    PoolUsage, PtxError, StreamHandle,
 };
 
 const NOT_READY: u32 = sys::CUresult::CUDA_ERROR_NOT_READY as u32;
@@ -268,13 +268,17 @@ impl Driver for Cuda {
         self.pool.usage()
     }
 
-    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
+    fn host_alloc(&self, bytes: usize, kind: HostKind) -> DriverResult<NonNull<u8>> {
         let _current = self.context.enter(RARE)?;
         let mut ptr = ptr::null_mut();
-        // Portable: page-locked for every device's context. Not write-combined, which the host
-        // could hardly read.
+        // Portable: page-locked for every device's context.
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE
+            | match kind {
+                HostKind::Cacheable => 0,
+                HostKind::WriteCombined => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
+            };
         // SAFETY: `ptr` outlives the call.
-        unsafe { self.api().cuMemHostAlloc(&mut ptr, bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        unsafe { self.api().cuMemHostAlloc(&mut ptr, bytes, flags) }?;
         NonNull::new(ptr.cast())
             .ok_or(DriverError::new("cuMemHostAlloc", DriverError::OUT_OF_MEMORY))
     }
@@ -283,6 +287,19 @@ impl Driver for Cuda {
         let _current = self.context.enter(RARE)?;
         // SAFETY: the caller answers for the memory.
         unsafe { self.api().cuMemFreeHost(ptr.as_ptr().cast()) }
+    }
+
+    unsafe fn host_register(&self, ptr: NonNull<u8>, bytes: usize) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.api().cuMemHostRegister(ptr.as_ptr().cast(), bytes, flags) }
+    }
+
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        let _current = self.context.enter(RARE)?;
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.api().cuMemHostUnregister(ptr.as_ptr().cast()) }
     }
 
     unsafe fn copy_h2d(

@@ -125,7 +125,9 @@ impl Checker {
                 self.events.remove(&event).map(|recording| Ended::Event(event, recording))
             }
             Step::Freed { ptr, stream } => self.free(device, ptr.0, stream),
-            Step::HostFreed { ptr } => self.free_pinned(device, ptr),
+            Step::HostFreed { ptr } | Step::HostUnregistered { ptr } => {
+                self.free_pinned(device, ptr)
+            }
             _ => {
                 self.ends_nothing(device, step);
                 None
@@ -172,7 +174,7 @@ impl Checker {
                 let whole = [Touched::new(ptr.0, bytes, true)];
                 self.work(device, stream, "allocation", &whole);
             }
-            Step::HostAllocated { ptr, bytes } => {
+            Step::HostAllocated { ptr, bytes, .. } | Step::HostRegistered { ptr, bytes } => {
                 self.blocks.insert(ptr, Block::new(bytes, false));
             }
             Step::Work { name, stream, ref touched, .. } => {

@@ -1,12 +1,15 @@
 //! The bytes behind simulated device memory and page-locked memory.
 //!
-//! All raw memory of the simulator is in this file. Three rules keep it sound:
+//! All raw memory of the simulator is in this file. Four rules keep it sound:
 //!
 //! - *Device bytes* are touched by one thread, by one operation at a time: whoever wants their
 //!   address shows an [`Executing`], of which there is one per machine, on its executor thread.
 //! - *Page-locked bytes* are shared with the host, which says when they are its own (`Driver::tell`): a
 //!   copy that could still touch them then never does, also where a test had the wait lost that
 //!   would have ordered it (`State::host_has`).
+//! - *Registered memory* is page-locked and somebody else's: its owner keeps it until it is unregistered, and
+//!   from then on no copy touches it. One that is being run is waited for, and one that comes to run later
+//!   finds it gone.
 //! - *Ordinary memory* is the host's. The executor touches it only on behalf of an enqueued copy,
 //!   whose caller answers for its order and for its life (`Driver::copy_h2d`, `copy_d2h`).
 //!
@@ -66,8 +69,7 @@ impl Bytes {
     /// Address of `len` bytes from `offset` on.
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.layout.size()));
-        // SAFETY: ranges are only made by `Block::range` and `Pinned::range`, which keep them
-        // inside.
+        // SAFETY: ranges are only made by `Block::range`, which keeps them inside.
         unsafe { self.ptr.add(offset) }
     }
 }
@@ -124,19 +126,40 @@ impl DeviceRange {
 /// One block of page-locked memory.
 #[derive(Debug)]
 pub(super) struct Pinned {
-    bytes: Bytes,
+    ptr: NonNull<u8>,
     len: usize,
-    /// Set by `host_free`, for operations that still name the block.
+    /// What is there; `None` where it is registered, and somebody else's.
+    owned: Option<Bytes>,
+    /// Set by `host_free` and `host_unregister`, for operations that still name the block.
     freed: AtomicBool,
 }
 
+// SAFETY: an address and a length beside what owns them, if anything does. Whoever touches the bytes follows
+// the rules at the top of this file.
+unsafe impl Send for Pinned {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Pinned {}
+
 impl Pinned {
     pub(super) fn new(len: usize) -> Option<Arc<Self>> {
-        Some(Arc::new(Pinned { bytes: Bytes::poisoned(len)?, len, freed: AtomicBool::new(false) }))
+        let bytes = Bytes::poisoned(len)?;
+        let (ptr, owned) = (bytes.ptr, Some(bytes));
+        Some(Arc::new(Pinned { ptr, len, owned, freed: AtomicBool::new(false) }))
+    }
+
+    /// # Safety
+    /// The bytes are live and initialised until `set_freed` was called and no copy of them is being run:
+    /// what the caller of `Driver::host_register` promises, and `host_unregister` sees to.
+    pub(super) unsafe fn registered(ptr: NonNull<u8>, len: usize) -> Arc<Self> {
+        Arc::new(Pinned { ptr, len, owned: None, freed: AtomicBool::new(false) })
+    }
+
+    pub(super) fn is_registered(&self) -> bool {
+        self.owned.is_none()
     }
 
     pub(super) fn address(&self) -> NonNull<u8> {
-        self.bytes.ptr
+        self.ptr
     }
 
     pub(super) fn len(&self) -> usize {
@@ -157,7 +180,7 @@ impl Pinned {
     }
 }
 
-/// Page-locked bytes inside one block, which they keep allocated.
+/// Page-locked bytes inside one block, which they keep allocated, unless it is registered.
 #[derive(Clone, Debug)]
 pub(super) struct PinnedRange {
     block: Arc<Pinned>,
@@ -167,13 +190,15 @@ pub(super) struct PinnedRange {
 }
 
 impl PinnedRange {
-    /// Whether `host_free` was called on the block.
+    /// Whether `host_free` or `host_unregister` was called on the block.
     pub(super) fn is_freed(&self) -> bool {
         self.block.freed.load(Ordering::Relaxed)
     }
 
     fn pointer(&self) -> NonNull<u8> {
-        self.block.bytes.at(self.offset, self.len)
+        debug_assert!(self.offset + self.len <= self.block.len);
+        // SAFETY: ranges are only made by `Pinned::range`, which keeps them inside the block.
+        unsafe { self.block.ptr.add(self.offset) }
     }
 
     /// The host addresses that it is.
@@ -277,7 +302,8 @@ pub(super) fn upload(
     executing: &mut Executing,
 ) -> Result<(), HostMemoryExhausted> {
     let to = dst.pointer(executing).ok_or(HostMemoryExhausted)?;
-    // SAFETY: `dst` and page-locked memory are inside blocks that they keep allocated, and captured
+    // SAFETY: `dst` and page-locked memory are inside blocks that they keep allocated or that are registered still,
+    // as was seen when the copy was begun, and captured
     // bytes are their own; that ordinary memory is live is promised by who made the `Ordinary`. Nothing
     // else runs on the device. The host does not write the source meanwhile: of page-locked memory
     // `State::host_has` sees to that, of ordinary memory the contract of `Driver::copy_h2d`. Device

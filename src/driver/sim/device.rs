@@ -24,8 +24,8 @@ use super::violation::Violation;
 use super::work::{Work, discard, fill_extent};
 use crate::driver::{
     ContextHandle, CopyRows, DefaultStream, DeviceInfo, DevicePtr, Driver, DriverCall, DriverError,
-    DriverResult, EventHandle, Fact, Fill, FunctionHandle, Launch, ModuleHandle, PoolUsage,
-    PtxError, StreamHandle, Touched,
+    DriverResult, EventHandle, Fact, Fill, FunctionHandle, HostKind, Launch, ModuleHandle,
+    PoolUsage, PtxError, StreamHandle, Touched,
 };
 
 const INVALID_CONTEXT: u32 = 201;
@@ -256,7 +256,8 @@ impl Driver for SimDriver {
         entered.done(usage)
     }
 
-    fn host_alloc(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
+    /// Write-combined memory is slow for the host to read, and otherwise memory as any other.
+    fn host_alloc(&self, bytes: usize, _kind: HostKind) -> DriverResult<NonNull<u8>> {
         let entered = self.enter(DriverCall::HostAlloc)?;
         if bytes == 0 {
             return Err(entered.error(DriverError::INVALID_VALUE));
@@ -273,7 +274,7 @@ impl Driver for SimDriver {
     /// come to run.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::HostFree)?;
-        let Some(block) = entered.state.pinned.remove(ptr) else {
+        let Some(block) = entered.state.pinned.remove(ptr, false) else {
             return Err(entered.error(DriverError::INVALID_VALUE));
         };
         if Arc::strong_count(&block) > 1 {
@@ -282,6 +283,34 @@ impl Driver for SimDriver {
         let freed = entered.done(());
         drop(block); // without the lock
         freed
+    }
+
+    unsafe fn host_register(&self, ptr: NonNull<u8>, bytes: usize) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::HostRegister)?;
+        match entered.state.pinned.find(ptr, bytes) {
+            _ if bytes == 0 => return Err(entered.error(DriverError::INVALID_VALUE)),
+            HostMemory::Ordinary => {}
+            _ if entered.state.pinned.has_some_of(ptr, bytes) => {
+                return Err(entered.error(DriverError::HOST_MEMORY_ALREADY_REGISTERED));
+            }
+            _ => return Err(entered.error(DriverError::INVALID_VALUE)),
+        }
+        // SAFETY: the caller's promise, passed on.
+        let block = unsafe { Pinned::registered(ptr, bytes) };
+        entered.state.pinned.insert(block);
+        entered.done(())
+    }
+
+    /// Waits for no more than a copy of that memory that is being run.
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        let mut entered = self.enter(DriverCall::HostUnregister)?;
+        let Some(block) = entered.state.pinned.remove(ptr, true) else {
+            return Err(entered.error(DriverError::HOST_MEMORY_NOT_REGISTERED));
+        };
+        if Arc::strong_count(&block) > 1 {
+            entered.state.report(Violation::PinnedFreedInUse { bytes: block.len() });
+        }
+        entered.until_untouched(ptr, block.len()).done(())
     }
 
     unsafe fn copy_h2d(

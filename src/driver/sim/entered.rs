@@ -1,5 +1,6 @@
 //! A call of the driver under way: what all of them do when they come in, and when they are done.
 
+use std::ptr::NonNull;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -64,6 +65,14 @@ impl<'a> Entered<'a> {
             None => Ok(answer),
             Some(code) => Err(self.struck(code)),
         }
+    }
+
+    /// Waits for a copy of these bytes that is being run, which waits for nothing.
+    pub(super) fn until_untouched(mut self, ptr: NonNull<u8>, bytes: usize) -> Self {
+        if let Some(copy) = self.state.copying(ptr, bytes) {
+            self.state = self.machine.wait_until(self.state, |state| state.running != Some(copy));
+        }
+        self
     }
 
     /// What an event query answers for a recording that is not reached: that, and somebody waits for

@@ -4,7 +4,9 @@
 //! waited for. Where a test has such a wait lost, a copy can be left behind that it knows nothing
 //! of. Here that copy is kept from running under the host's references.
 
-use smallvec::SmallVec;
+use std::ptr::NonNull;
+
+use smallvec::{SmallVec, smallvec};
 
 use super::machine::Machine;
 use super::queue::Item;
@@ -35,6 +37,14 @@ impl HostSpan {
 }
 
 impl State {
+    /// The number of the operation that is being run, if it copies one of these bytes.
+    pub(super) fn copying(&self, ptr: NonNull<u8>, bytes: usize) -> Option<u64> {
+        let start = ptr.as_ptr().addr() as u64;
+        let touched =
+            HostSpan { rows: smallvec![Rows::one(start..start + bytes as u64)], writes: true };
+        self.running_span.as_ref().filter(|span| span.conflicts(&touched)).and(self.running)
+    }
+
     /// Copies that conflict with an access by the host are made no more, and reported. The number of
     /// the one that is being run, if it does.
     fn host_has(&mut self, host: &HostSpan) -> Option<u64> {

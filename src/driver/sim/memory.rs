@@ -205,7 +205,7 @@ impl DeviceMemory {
 pub(super) struct PinnedMemory {
     /// Live blocks by address.
     blocks: BTreeMap<usize, Arc<Pinned>>,
-    /// Freed blocks that operations may still name: while they do, the addresses are nobody else's.
+    /// Freed blocks that operations may still name, none of them registered: while they do, the addresses are nobody else's.
     freed: Vec<Weak<Pinned>>,
     live: u64,
 }
@@ -232,13 +232,17 @@ impl PinnedMemory {
         address
     }
 
-    /// Takes out a block that starts at `ptr`.
-    pub(super) fn remove(&mut self, ptr: NonNull<u8>) -> Option<Arc<Pinned>> {
-        let block = self.blocks.remove(&ptr.as_ptr().addr())?;
+    /// Takes out a block that starts at `ptr`, if that is registered memory as `registered` says.
+    pub(super) fn remove(&mut self, ptr: NonNull<u8>, registered: bool) -> Option<Arc<Pinned>> {
+        let at = ptr.as_ptr().addr();
+        self.blocks.get(&at).filter(|block| block.is_registered() == registered)?;
+        let block = self.blocks.remove(&at)?;
         self.live -= block.len() as u64;
         block.set_freed();
-        self.freed.retain(|freed| freed.strong_count() > 0);
-        self.freed.push(Arc::downgrade(&block));
+        if !registered {
+            self.freed.retain(|freed| freed.strong_count() > 0);
+            self.freed.push(Arc::downgrade(&block));
+        }
         Some(block)
     }
 
@@ -246,6 +250,13 @@ impl PinnedMemory {
     pub(super) fn is_named(&self, address: usize) -> bool {
         let block = self.blocks.range(..=address).next_back();
         block.is_some_and(|(_, block)| Arc::strong_count(block) > 1)
+    }
+
+    /// Whether some of these bytes are page-locked.
+    pub(super) fn has_some_of(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let start = ptr.as_ptr().addr();
+        let last = self.blocks.range(..start.saturating_add(bytes)).next_back();
+        last.is_some_and(|(base, block)| start < base + block.len())
     }
 
     /// `bytes` is not 0.

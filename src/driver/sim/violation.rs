@@ -43,7 +43,7 @@ pub enum Violation {
         /// First byte of the destination.
         dst: DevicePtr,
     },
-    /// Page-locked memory was freed while an operation that names it had not run.
+    /// Page-locked memory was freed, or unregistered, while an operation that names it had not run.
     PinnedFreedInUse {
         /// Bytes of the block.
         bytes: usize,

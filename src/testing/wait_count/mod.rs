@@ -162,10 +162,12 @@ impl Replay {
                 self.blocks.insert(ptr.get(), Block { bytes, accesses: Vec::new() });
                 self.operation(stream, &[Touched::new(ptr.get(), bytes, true)], false);
             }
-            &Step::HostAllocated { ptr, bytes } => {
+            &Step::HostAllocated { ptr, bytes, .. } | &Step::HostRegistered { ptr, bytes } => {
                 self.blocks.insert(ptr, Block { bytes, accesses: Vec::new() });
             }
-            Step::HostFreed { ptr } => drop(self.blocks.remove(ptr)),
+            Step::HostFreed { ptr } | Step::HostUnregistered { ptr } => {
+                drop(self.blocks.remove(ptr))
+            }
             &Step::Recorded { event, stream } => {
                 let line = self.line(stream);
                 let after = Place { stream: line.index, number: line.operations };

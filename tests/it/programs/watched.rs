@@ -98,7 +98,9 @@ pub(crate) fn calls(log: &[LoggedStep]) -> Vec<String> {
     let mut calls = Vec::new();
     for LoggedStep { step, refused, .. } in log {
         let mut step = step.clone();
-        if let Step::HostAllocated { ptr, bytes, .. } = step {
+        if let Step::HostAllocated { ptr, bytes, .. } | Step::HostRegistered { ptr, bytes, .. } =
+            step
+        {
             blocks.push(ptr..ptr + bytes as u64);
         }
         // Which block, and where in it.
@@ -110,6 +112,8 @@ pub(crate) fn calls(log: &[LoggedStep]) -> Vec<String> {
         match &mut step {
             Step::HostAllocated { ptr, .. }
             | Step::HostFreed { ptr, .. }
+            | Step::HostRegistered { ptr, .. }
+            | Step::HostUnregistered { ptr, .. }
             | Step::HostAccess { ptr, .. }
             | Step::Owned { ptr, .. } => name(ptr),
             Step::Work { touched, .. } => touched.iter_mut().for_each(|t| name(&mut t.start)),

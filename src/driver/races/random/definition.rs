@@ -99,8 +99,8 @@ impl Definition {
                 self.bytes.values_mut().filter(|life| **life == of).for_each(|l| l.freed = true);
                 return races;
             }
-            Step::HostAllocated { .. } => self.is_anothers(PINNED),
-            Step::HostFreed { .. } => {
+            Step::HostAllocated { .. } | Step::HostRegistered { .. } => self.is_anothers(PINNED),
+            Step::HostFreed { .. } | Step::HostUnregistered { .. } => {
                 let races = self.by_host(PINNED, true);
                 self.bytes.retain(|at, _| !PINNED.contains(at));
                 return races;

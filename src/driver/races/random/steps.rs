@@ -29,6 +29,13 @@ impl Random {
 const HANDLES: u64 = 5;
 /// Where device memory is.
 const MEMORY: Range<u64> = 0x1000..0x1020;
+/// How the one pinned block came to be.
+#[derive(Clone, Copy)]
+enum Pinned {
+    Allocated,
+    Registered,
+}
+
 /// The one pinned block.
 pub(super) const PINNED: Range<u64> = 0x9000..0x9010;
 
@@ -46,7 +53,7 @@ struct World {
     streams: [bool; HANDLES as usize + 1],
     events: [bool; HANDLES as usize + 1],
     blocks: Vec<Range<u64>>,
-    pinned: bool,
+    pinned: Option<Pinned>,
     ending: Option<Step>,
     /// What work touches is mostly rows.
     mostly_rows: bool,
@@ -98,7 +105,9 @@ impl World {
                 let freed = self.blocks.iter().find(|block| block.start == ptr.0);
                 freed.is_none_or(|freed| !overlap(freed, range))
             }
-            Some(Step::HostFreed { .. }) => !overlap(&PINNED, range),
+            Some(Step::HostFreed { .. } | Step::HostUnregistered { .. }) => {
+                !overlap(&PINNED, range)
+            }
             _ => true,
         }
     }
@@ -112,7 +121,7 @@ impl World {
     fn whole(&self, random: &mut Random) -> Option<Range<u64>> {
         match random.below(64) {
             0..8 => Some(MEMORY),
-            8..18 if self.pinned => Some(PINNED),
+            8..18 if self.pinned.is_some() => Some(PINNED),
             _ => self.block(random),
         }
     }
@@ -218,18 +227,22 @@ impl World {
                 }
                 stream => Step::StreamCreated { stream },
             },
-            36 if !self.pinned => Step::HostAllocated {
-                ptr: PINNED.start,
-                bytes: (PINNED.end - PINNED.start) as usize,
-            },
-            37 if self.pinned && self.stays(&PINNED) && random.one_in(3) => {
-                Step::HostFreed { ptr: PINNED.start }
+            36 if self.pinned.is_none() => {
+                let (ptr, bytes) = (PINNED.start, (PINNED.end - PINNED.start) as usize);
+                match random.one_in(3) {
+                    true => Step::HostRegistered { ptr, bytes },
+                    false => Step::HostAllocated { ptr, bytes, write_combined: false },
+                }
             }
-            38 if self.pinned && self.stays(&PINNED) => {
+            37 if self.stays(&PINNED) && random.one_in(3) => match self.pinned? {
+                Pinned::Allocated => Step::HostFreed { ptr: PINNED.start },
+                Pinned::Registered => Step::HostUnregistered { ptr: PINNED.start },
+            },
+            38 if self.pinned.is_some() && self.stays(&PINNED) => {
                 let bytes = (random.below(2) * (PINNED.end - PINNED.start)) as usize;
                 Step::Owned { ptr: PINNED.start, bytes, made_at: Location::caller() }
             }
-            39 if self.pinned && self.stays(&PINNED) => {
+            39 if self.pinned.is_some() && self.stays(&PINNED) => {
                 let writes = random.one_in(2);
                 let touched = match self.rows_of(&PINNED, (1 + random.below(3), 3), random) {
                     Some(rows) if random.one_in(2) => Touched { writes, ..rows },
@@ -249,7 +262,10 @@ impl World {
     fn order(&self, step: &Step, random: &mut Random, seen: &mut Vec<Seen>) {
         let (touches, by) = match *step {
             Step::Work { stream, .. } | Step::Freed { stream, .. } => (true, Some(stream)),
-            Step::HostFreed { .. } | Step::Owned { .. } | Step::HostAccess { .. } => (true, None),
+            Step::HostFreed { .. }
+            | Step::HostUnregistered { .. }
+            | Step::Owned { .. }
+            | Step::HostAccess { .. } => (true, None),
             _ => (false, None),
         };
         if !touches || random.one_in(5) {
@@ -276,8 +292,9 @@ impl World {
             Step::EventDestroyed { event } => self.events[event as usize] = false,
             Step::Allocated { ptr, bytes, .. } => self.blocks.push(ptr.0..ptr.0 + bytes as u64),
             Step::Freed { ptr, .. } => self.blocks.retain(|block| block.start != ptr.0),
-            Step::HostAllocated { .. } => self.pinned = true,
-            Step::HostFreed { .. } => self.pinned = false,
+            Step::HostAllocated { .. } => self.pinned = Some(Pinned::Allocated),
+            Step::HostRegistered { .. } => self.pinned = Some(Pinned::Registered),
+            Step::HostFreed { .. } | Step::HostUnregistered { .. } => self.pinned = None,
             _ => {}
         }
     }
@@ -290,6 +307,7 @@ fn is_end(step: &Step) -> bool {
             | Step::EventDestroyed { .. }
             | Step::Freed { .. }
             | Step::HostFreed { .. }
+            | Step::HostUnregistered { .. }
     )
 }
 

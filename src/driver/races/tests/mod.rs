@@ -47,7 +47,7 @@ impl Told {
 
     fn by(checker: Checker) -> Self {
         let mut told = Told(checker);
-        told.step(Step::HostAllocated { ptr: PINNED, bytes: BYTES });
+        told.step(Step::HostAllocated { ptr: PINNED, bytes: BYTES, write_combined: false });
         told.alloc(1, BLOCK);
         told.sync(1, 99);
         told

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Violation, bytes_at, code, eager, stepped};
 use crate::driver::{
-    DevicePtr, EventHandle, KernelCost, MemAccess, StreamHandle, TwinFault, TwinJob,
+    DevicePtr, EventHandle, HostKind, KernelCost, MemAccess, StreamHandle, TwinFault, TwinJob,
 };
 
 #[test]
@@ -24,7 +24,7 @@ fn an_illegal_address_ends_the_device_and_queries_fail() {
         assert_eq!(code(b.driver.event_query(event)), Some(700));
     }
     assert_eq!(code(b.driver.alloc(1, &s)), Some(700));
-    assert_eq!(code(b.driver.host_alloc(1)), Some(700));
+    assert_eq!(code(b.driver.host_alloc(1, HostKind::Cacheable)), Some(700));
     assert!(b.driver.event_query(&after).is_err_and(|error| error.is_sticky()));
     assert_eq!(b.pending(), [], "what was pending never runs");
     assert_eq!(b.sim.step(), None);

@@ -4,14 +4,14 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use super::{Bench, Violation, bytes_at, stepped};
-use crate::driver::{DevicePtr, Fact, StreamHandle};
+use crate::driver::{DevicePtr, Fact, HostKind, StreamHandle};
 
 /// A device with 1 in its memory and 8 bytes of page-locked memory that hold 9.
 fn filled() -> (Bench, StreamHandle, DevicePtr, NonNull<u8>) {
     let b = stepped();
     let s = b.stream();
     let (x, y) = (b.alloc(8, &s), b.alloc(8, &s));
-    let host = b.driver.host_alloc(8).unwrap();
+    let host = b.driver.host_alloc(8, HostKind::Cacheable).unwrap();
     b.fill(x, 1, 8, &s);
     b.fill(y, 9, 8, &s);
     b.down(host, y, 8, &s);
@@ -78,7 +78,7 @@ fn what_the_host_writes_or_another_owner_has_is_neither_read_nor_written() {
 #[test]
 fn copies_of_other_bytes_and_later_ones_are_made() {
     let (b, s, x, host) = filled();
-    let other = b.driver.host_alloc(8).unwrap();
+    let other = b.driver.host_alloc(8, HostKind::Cacheable).unwrap();
     let half = NonNull::new(host.as_ptr().wrapping_add(4)).unwrap();
     b.down(host, x, 4, &s);
     b.down(other, x, 8, &s);

@@ -7,11 +7,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Bench, bytes_at, code, eager, stepped};
+use super::{Bench, bytes_at, code, eager, leaked, stepped};
 use crate::driver::sim::{Fault, Injected, SimOpKind, SimOptions, Simulator, open};
 use crate::driver::{
     CopyMemory, CopyRows, CopySide, DevicePtr, DriverCall, DriverError, DriverResult, EventHandle,
-    Fill, KernelCost, ModuleHandle, StreamHandle, TwinJob,
+    Fill, HostKind, KernelCost, ModuleHandle, StreamHandle, TwinJob,
 };
 
 const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
@@ -29,6 +29,9 @@ struct Calls {
     x: DevicePtr,
     y: DevicePtr,
     host: NonNull<u8>,
+    /// To be registered.
+    ordinary: NonNull<u8>,
+    registered: NonNull<u8>,
     ptx: CString,
     module: ModuleHandle,
     /// One of each kind, for the calls that destroy one.
@@ -43,11 +46,17 @@ fn calls(b: Bench) -> Calls {
     let (x, y, z) = (b.alloc(16, &stream), b.alloc(16, &stream), b.alloc(16, &stream));
     b.sim.settle();
     let ptx = CString::new(".version 8.0\n.visible .entry kernel(\n)\n{\n}\n").unwrap();
-    let pinned = || b.driver.host_alloc(16).unwrap();
+    let pinned = || b.driver.host_alloc(16, HostKind::Cacheable).unwrap();
     let module = || b.driver.module_load(&ptx).unwrap();
     Calls {
         spare: (b.stream(), b.event(), z, pinned(), module()),
         host: pinned(),
+        ordinary: leaked(16),
+        registered: {
+            let registered = leaked(16);
+            b.try_register(registered, 16).unwrap();
+            registered
+        },
         module: module(),
         twins: Arc::default(),
         stream,
@@ -83,8 +92,10 @@ impl Calls {
             DriverCall::MemoryFree => driver.memory_free().map(drop),
             DriverCall::PoolTrim => driver.pool_trim(0),
             DriverCall::PoolUsage => driver.pool_usage().map(drop),
-            DriverCall::HostAlloc => driver.host_alloc(16).map(drop),
+            DriverCall::HostAlloc => driver.host_alloc(16, HostKind::Cacheable).map(drop),
             DriverCall::HostFree => b.try_host_free(*spare_host),
+            DriverCall::HostRegister => b.try_register(self.ordinary, 16),
+            DriverCall::HostUnregister => b.try_unregister(self.registered),
             DriverCall::CopyH2D => b.try_up(self.x, self.host, 16, stream),
             DriverCall::CopyD2H => b.try_down(self.host, self.x, 16, stream),
             DriverCall::CopyD2D => b.try_copy(self.y, self.x, 16, stream),
@@ -188,6 +199,9 @@ fn a_call_made_to_fail_and_to_take_effect_did_what_it_should() {
             DriverCall::EventDestroy,
             DriverCall::Free,
             DriverCall::HostFree,
+            // Registered twice is one time too often.
+            DriverCall::HostRegister,
+            DriverCall::HostUnregister,
             DriverCall::ModuleUnload,
         ];
         assert_eq!(struck.make(call).is_err(), gone.contains(&call), "{call:?} again");
@@ -306,7 +320,7 @@ fn an_operation_can_fail_when_it_is_run_and_does_nothing_then() {
         let b = stepped();
         let s = b.stream();
         let x = b.alloc(16, &s);
-        let host = b.driver.host_alloc(16).unwrap();
+        let host = b.driver.host_alloc(16, HostKind::Cacheable).unwrap();
         let fault = Fault::when_run(SimOpKind::CopyD2H, ECC_UNCORRECTABLE).after(1);
         b.sim.inject(if takes_effect { fault.taking_effect() } else { fault });
         b.fill(x, 1, 16, &s);

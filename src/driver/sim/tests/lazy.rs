@@ -5,6 +5,7 @@ use std::thread;
 
 use super::program::{copied, copied_late, overwritten, trace};
 use super::{Bench, Schedule, SimOptions, bench, bytes_at, code};
+use crate::driver::HostKind;
 
 fn lazy() -> Bench {
     bench(SimOptions::new().schedule(Schedule::Lazy))
@@ -187,7 +188,7 @@ fn a_test_can_step_through_what_nobody_needs() {
     b.fill(x, 7, 4, &s);
     b.driver.stream_wait(&t, &b.record(&s)).unwrap();
     b.launch(&t, |_| Ok(()));
-    let host = b.driver.host_alloc(4).unwrap();
+    let host = b.driver.host_alloc(4, HostKind::Cacheable).unwrap();
     b.down(host, x, 4, &t);
     assert_eq!(b.sim.step().map(|op| op.stream), Some(s.raw()));
     assert_eq!(b.sim.run_all(), 2);

@@ -7,7 +7,7 @@ use super::{
     Bench, CostModel, Schedule, SimEngine, SimMachine, SimOptions, Violation, bench_on, bytes_at,
     code, stepped,
 };
-use crate::driver::{DevicePtr, KernelCost, TwinJob};
+use crate::driver::{DevicePtr, HostKind, KernelCost, TwinJob};
 
 /// Every device of a machine that a test steps.
 fn devices(count: usize, options: SimOptions) -> Vec<Bench> {
@@ -57,7 +57,7 @@ fn device_addresses_are_nowhere_near_the_hosts() {
     let ptr = b.alloc(1, &b.stream());
     let here = [
         NonNull::from(&ptr).as_ptr().addr() as u64,
-        b.driver.host_alloc(1).unwrap().addr().get() as u64,
+        b.driver.host_alloc(1, HostKind::Cacheable).unwrap().addr().get() as u64,
     ];
     assert!(here.iter().all(|host| *host < 1 << 56 && ptr.0 >= 1 << 56), "{ptr:?} {here:x?}");
 }
@@ -297,7 +297,7 @@ fn a_peer_copy_within_one_device_is_a_copy() {
 #[test]
 fn memory_on_a_host_is_page_locked_for_all_devices() {
     let all = devices(2, SimOptions::new());
-    let host = all[0].driver.host_alloc(8).unwrap();
+    let host = all[0].driver.host_alloc(8, HostKind::Cacheable).unwrap();
     for (i, b) in all.iter().enumerate() {
         let s = b.stream();
         let ptr = b.alloc(8, &s);

@@ -2,8 +2,10 @@
 
 use std::ptr::NonNull;
 
-use super::{Fill, POISON, Schedule, SimOptions, Violation, bench, bytes_at, code, eager, stepped};
-use crate::driver::DevicePtr;
+use super::{
+    Fill, POISON, Schedule, SimOptions, Violation, bench, bytes_at, code, eager, leaked, stepped,
+};
+use crate::driver::{DevicePtr, HostKind};
 
 #[test]
 fn memory_is_freed_in_stream_order_and_the_address_comes_back_poisoned() {
@@ -68,8 +70,8 @@ fn a_fill_that_reaches_beyond_all_addresses_is_refused() {
 fn page_locked_memory_freed_under_a_pending_copy_is_reported_and_not_touched() {
     let b = stepped();
     let s = b.stream();
-    let host = b.driver.host_alloc(64).unwrap();
-    let other = b.driver.host_alloc(64).unwrap();
+    let host = b.driver.host_alloc(64, HostKind::Cacheable).unwrap();
+    let other = b.driver.host_alloc(64, HostKind::Cacheable).unwrap();
     assert_eq!(bytes_at(host, 64), [POISON; 64]);
     let ptr = b.alloc(64, &s);
     b.up(ptr, host, 64, &s);
@@ -110,6 +112,25 @@ fn a_copy_of_nothing_needs_no_memory_and_runs_in_order() {
     assert_eq!(b.sim.run_all(), 4);
     assert!(b.done(&event));
     assert_eq!(b.sim.violations(), []);
+}
+
+#[test]
+fn a_copy_of_memory_that_was_unregistered_touches_nothing() {
+    let b = stepped();
+    let s = b.stream();
+    let x = b.alloc(64, &s);
+    let memory = leaked(64);
+    b.try_register(memory, 64).unwrap();
+    assert_eq!(b.sim.live_pinned_bytes(), 64);
+    b.down(memory, x, 64, &s);
+    b.try_unregister(memory).unwrap();
+    assert_eq!(b.sim.live_pinned_bytes(), 0);
+    b.sim.run_all();
+    b.sim.settle();
+    assert_eq!(bytes_at(memory, 64), [0; 64]);
+    let name = "copy_d2h";
+    let gone = Violation::FreedPinned { name, bytes: 64 };
+    assert_eq!(b.sim.violations(), [Violation::PinnedFreedInUse { bytes: 64 }, gone]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use super::{
     CostModel, Pageable, Schedule, SimEngine, SimMachine, SimOptions, Simulator, Violation, open,
 };
 use crate::driver::{
-    CopyRows, DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, KernelCost,
-    Launch, MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
+    CopyRows, DevicePtr, Driver, DriverResult, EventHandle, Fill, FunctionHandle, HostKind,
+    KernelCost, Launch, MemAccess, StreamHandle, TwinFault, TwinJob, TwinMemory,
 };
 
 mod faults;
@@ -60,6 +60,11 @@ fn code<T>(result: DriverResult<T>) -> Option<u32> {
     result.err().map(|error| error.code())
 }
 
+/// Ordinary memory that stays for good.
+fn leaked(bytes: usize) -> NonNull<u8> {
+    NonNull::from(Box::leak(vec![0_u8; bytes].into_boxed_slice())).cast()
+}
+
 /// What page-locked memory holds, or memory that a twin resolved.
 fn bytes_at(ptr: NonNull<u8>, bytes: usize) -> Vec<u8> {
     // SAFETY: tests ask for live ranges that no operation being run writes.
@@ -103,6 +108,16 @@ impl Bench {
 
     fn host_free(&self, ptr: NonNull<u8>) {
         self.try_host_free(ptr).unwrap();
+    }
+
+    fn try_register(&self, ptr: NonNull<u8>, bytes: usize) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.host_register(ptr, bytes) }
+    }
+
+    fn try_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        // SAFETY: as said at the impl.
+        unsafe { self.driver.host_unregister(ptr) }
     }
 
     fn try_fill(&self, fill: Fill, stream: &StreamHandle) -> DriverResult<()> {
@@ -251,7 +266,7 @@ impl Bench {
     /// What the device holds, read when all that runs by itself has run.
     fn read(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
         let stream = self.stream();
-        let host = self.driver.host_alloc(bytes).unwrap();
+        let host = self.driver.host_alloc(bytes, HostKind::Cacheable).unwrap();
         self.down(host, ptr, bytes, &stream);
         while self.sim.step_stream(stream.raw()).is_some() {}
         self.sim.settle();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Bench, Schedule, SimOptions, bench, bytes_at, eager, stepped};
-use crate::driver::DefaultStream;
+use crate::driver::{DefaultStream, HostKind};
 
 #[test]
 fn a_step_runs_the_operation_asked_for_in_its_streams_turn_and_no_other() {
@@ -155,7 +155,7 @@ fn threads_held_up_by_full_queues_get_each_their_own_order() {
                     b.driver.stream_wait(pair[1], &event).unwrap();
                     pair.reverse();
                 }
-                let host = b.driver.host_alloc(64).unwrap();
+                let host = b.driver.host_alloc(64, HostKind::Cacheable).unwrap();
                 b.down(host, ptr, 64, pair[0]);
                 b.free(ptr, pair[0]);
                 b.driver.event_record(&event, pair[0]).unwrap();

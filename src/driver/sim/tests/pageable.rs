@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use super::{Bench, Pageable, Schedule, SimOptions, bench, bytes_at, code};
+use crate::driver::HostKind;
 
 const BYTES: usize = 1 << 20;
 /// 1 MiB at 8.7 and at 14.8 GB/s.
@@ -117,7 +118,7 @@ fn host_addresses_that_can_be_told_to_be_wrong_are_refused_at_the_call() {
         let b = with(pageable, Schedule::Stepped);
         let s = b.stream();
         let ptr = b.alloc(256, &s);
-        let host = b.driver.host_alloc(64).unwrap();
+        let host = b.driver.host_alloc(64, HostKind::Cacheable).unwrap();
         let at = |offset: isize| {
             let address = host.addr().get().wrapping_add_signed(offset);
             NonNull::new(std::ptr::without_provenance_mut(address)).unwrap()

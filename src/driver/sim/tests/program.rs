@@ -1,6 +1,7 @@
 //! Programs for schedules in lock-step, and everything that can be seen of a run.
 
 use super::{Bench, Schedule, SimOptions, bench, bytes_at};
+use crate::driver::HostKind;
 use crate::driver::sim::SimSpan;
 
 /// A copy on one stream, of what another wrote. With the wait between them, or without it: then it
@@ -8,7 +9,7 @@ use crate::driver::sim::SimSpan;
 pub(super) fn copied(schedule: Schedule, with_wait: bool) -> (Vec<u8>, Bench) {
     let b = bench(SimOptions::new().schedule(schedule));
     let (s, t) = (b.stream(), b.stream());
-    let (x, host) = (b.alloc(4, &s), b.driver.host_alloc(4).unwrap());
+    let (x, host) = (b.alloc(4, &s), b.driver.host_alloc(4, HostKind::Cacheable).unwrap());
     let there = b.record(&s);
     b.wait_for(&there);
 
@@ -28,7 +29,7 @@ pub(super) fn copied(schedule: Schedule, with_wait: bool) -> (Vec<u8>, Bench) {
 pub(super) fn copied_late(schedule: Schedule, with_wait: bool) -> (Vec<u8>, Bench) {
     let b = bench(SimOptions::new().schedule(schedule));
     let (s, t) = (b.stream(), b.stream());
-    let (x, host) = (b.alloc(4, &s), b.driver.host_alloc(4).unwrap());
+    let (x, host) = (b.alloc(4, &s), b.driver.host_alloc(4, HostKind::Cacheable).unwrap());
     b.wait_for(&b.record(&s));
 
     for value in [3, 2, 1] {
@@ -49,7 +50,7 @@ pub(super) fn overwritten(schedule: Schedule, with_wait: bool) -> (Vec<u8>, Benc
     let b = bench(SimOptions::new().schedule(schedule));
     let (s, t) = (b.stream(), b.stream());
     let (x, y) = (b.alloc(4, &s), b.alloc(4, &s));
-    let host = b.driver.host_alloc(4).unwrap();
+    let host = b.driver.host_alloc(4, HostKind::Cacheable).unwrap();
     b.fill(x, 1, 4, &s);
     b.wait_for(&b.record(&s));
 
@@ -102,7 +103,7 @@ pub(super) fn trace_with(options: SimOptions) -> Trace {
     let b = bench(options.queue_limit(3));
     let streams = [b.stream(), b.stream(), b.stream()];
     let x = b.alloc(64, &streams[0]);
-    let host = b.driver.host_alloc(64).unwrap();
+    let host = b.driver.host_alloc(64, HostKind::Cacheable).unwrap();
     let mut answers = vec![b.wait_for(&b.record(&streams[0]))];
     for round in 0..8_u8 {
         for (value, stream) in (1_u8..).zip(&streams) {

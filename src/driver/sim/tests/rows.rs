@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::{Bench, CostModel, SimEngine, Violation, bytes_at, code, eager, stepped};
 use crate::driver::sim::{Fault, SimOpKind};
 use crate::driver::{
-    CopyMemory, CopyRows, CopySide, DevicePtr, Fact, KernelCost, MemAccess, StreamHandle, TwinJob,
+    CopyMemory, CopyRows, CopySide, DevicePtr, Fact, HostKind, KernelCost, MemAccess, StreamHandle,
+    TwinJob,
 };
 
 /// 4 bytes in every 16 of 64.
@@ -53,7 +54,7 @@ fn rows_are_copied_from_and_to_live_memory_only() {
     let b = stepped();
     let s = b.stream();
     let (x, y) = (filled(&b, 1, &s), filled(&b, 2, &s));
-    let pinned = b.driver.host_alloc(BYTES).unwrap();
+    let pinned = b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap();
     let ordinary = NonNull::from(Box::leak(Box::new([0_u8; BYTES]))).cast();
     assert_eq!(code(b.try_copy_rows(&column(device(x, 0), host(ordinary)), &s)), Some(1));
     // Beyond the block by its last row only.
@@ -72,7 +73,7 @@ fn rows_are_copied_from_and_to_live_memory_only() {
 fn rows_of_page_locked_memory_that_was_freed_are_not_touched() {
     let b = stepped();
     let s = b.stream();
-    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES).unwrap());
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
     b.try_copy_rows(&column(device(x, 0), host(pinned)), &s).unwrap();
     b.host_free(pinned);
     b.sim.run_all();
@@ -85,7 +86,7 @@ fn the_host_has_what_is_between_the_rows_of_a_copy_without_disturbing_it() {
     let b = stepped();
     let s = b.stream();
     let (x, y) = (filled(&b, 1, &s), filled(&b, 9, &s));
-    let pinned = b.driver.host_alloc(BYTES).unwrap();
+    let pinned = b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap();
     b.down(pinned, y, BYTES, &s);
     b.try_copy_rows(&column(host(pinned), device(x, 0)), &s).unwrap();
     // So many rows, 16 bytes apart as the copy's are.
@@ -118,7 +119,7 @@ fn the_host_has_what_is_between_the_rows_of_a_copy_without_disturbing_it() {
 fn a_copy_of_rows_takes_its_bytes_and_something_for_each_row() {
     let b = stepped();
     let s = b.stream();
-    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES).unwrap());
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
     b.sim.run_all();
     let (before, cost) = (b.sim.host_now(), CostModel::h200());
     b.try_copy_rows(&column(device(x, 0), host(pinned)), &s).unwrap();
@@ -143,7 +144,7 @@ fn block(dst: CopySide, src: CopySide) -> CopyRows {
 fn a_copy_of_planes_takes_its_bytes_and_something_for_each_row_of_each_plane() {
     let b = stepped();
     let s = b.stream();
-    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES).unwrap());
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
     b.sim.run_all();
     let cost = CostModel::h200();
     b.try_copy_rows(&block(device(x, 0), host(pinned)), &s).unwrap();
@@ -173,7 +174,7 @@ fn a_copy_onto_a_block_with_a_byte_in_common_is_reported_and_one_beside_it_is_no
 fn the_host_has_a_plane_of_page_locked_memory_and_the_copy_of_it_moves_nothing() {
     let b = stepped();
     let s = b.stream();
-    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES).unwrap());
+    let (x, pinned) = (filled(&b, 1, &s), b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap());
     let has = |offset: usize, row| {
         let ptr = pinned.map_addr(|at| at.saturating_add(offset));
         b.driver.tell(Fact::HostAccess { ptr, row, rows: 1, pitch: row, writes: false });

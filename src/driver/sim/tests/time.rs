@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CostModel, Schedule, SimEngine, SimOptions, bench, code, eager, stepped};
-use crate::driver::{KernelCost, TwinJob};
+use crate::driver::{HostKind, KernelCost, TwinJob};
 
 #[test]
 fn a_pipeline_on_two_streams_overlaps_to_the_nanosecond() {
@@ -14,7 +14,7 @@ fn a_pipeline_on_two_streams_overlaps_to_the_nanosecond() {
     const DOWN: u64 = 20_331;
     let b = stepped();
     let streams = [b.stream(), b.stream()];
-    let host = b.driver.host_alloc(BYTES).unwrap();
+    let host = b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap();
     let twin = || -> TwinJob { Box::new(|_| Ok(())) };
     for s in &streams {
         let ptr = b.alloc(BYTES, s);
@@ -120,7 +120,7 @@ fn copies_both_ways_share_the_link() {
     (cost.copy_call_ns, cost.copy_latency_ns) = (0, 0);
     let b = bench(SimOptions::new().schedule(Schedule::Stepped).cost(cost));
     let streams: Vec<_> = (0..4).map(|_| b.stream()).collect();
-    let host = b.driver.host_alloc(BYTES).unwrap();
+    let host = b.driver.host_alloc(BYTES, HostKind::Cacheable).unwrap();
     for (i, s) in streams.iter().enumerate() {
         let ptr = b.alloc(BYTES, s);
         match i % 2 {
@@ -151,7 +151,7 @@ fn a_stream_of_high_priority_goes_first_at_the_next_end_of_a_block() {
     launch(1_000, device, &urgent);
     b.sim.run_all();
     let ptr = b.alloc(4, &urgent);
-    b.up(ptr, b.driver.host_alloc(4).unwrap(), 4, &urgent); // the host's clock goes on
+    b.up(ptr, b.driver.host_alloc(4, HostKind::Cacheable).unwrap(), 4, &urgent); // the host's clock goes on
     launch(1_000, device, &urgent);
     launch(100_000, 10 * device, &bulk);
     b.sim.run_all();
