@@ -50,12 +50,11 @@
 //!   without opening one.
 //! - Memory: [`DeviceBuffer`]; [`HostBuffer`], which is pinned, and its guards [`HostRef`] and
 //!   [`HostMut`]. Borrowed parts of either: [`DeviceSlice`], [`HostSlice`]; of a matrix: columns and
-//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and
-//!   planes, [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks:
-//!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
+//!   tiles, [`DeviceTile`], [`HostTile`], with guards [`TileRef`] and [`TileMut`]; of a volume: blocks and planes,
+//!   [`DeviceVolume`], [`HostVolume`]. [Casts](DeviceBuffer::cast). Owned parts for tasks: [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
 //!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`], kernels declared with [`kernels`]; for ordinary memory
-//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`] and [`DeviceBuffer::to_vec`].
+//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`], [`DeviceBuffer::to_vec`] and [`Prefetch`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
@@ -90,8 +89,7 @@
 //!
 //! # Features
 //!
-//! `cuda` (default): the CUDA driver, loaded when a CUDA device is opened. The crate builds and runs
-//! where there is none.
+//! `cuda` (default): the CUDA driver, loaded when a CUDA device is opened. The crate builds and runs where there is none.
 //!
 //! # Environment
 //!
@@ -133,7 +131,7 @@ pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMe
 pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};
 pub use headwater_macros::kernels;
 pub use op::{
-    AllocWait, CopySource, CopyTarget, OnDevice, Progress, Refill, Source, ToVec, Upload,
+    AllocWait, CopySource, CopyTarget, OnDevice, Prefetch, Progress, Refill, Source, ToVec, Upload,
 };
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};
