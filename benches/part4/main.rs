@@ -8,8 +8,10 @@
 //! numba the base is a process of its own, on the same GPU and in turn with ours.
 
 mod allocations;
+mod numba;
 mod ordinary;
 mod pinned;
+mod prefetched;
 mod raw_copies;
 
 #[path = "../part1/cpu.rs"]
@@ -22,6 +24,16 @@ mod raw;
 mod report;
 #[path = "../common/steps.rs"]
 mod steps;
+
+#[path = "../../examples/common/clock.rs"]
+#[allow(dead_code, reason = "whoever includes this file uses some of it")]
+mod clock;
+#[path = "../../examples/common/kernels.rs"]
+mod kernels;
+#[path = "../../examples/common/pageable.rs"]
+mod pageable;
+#[path = "../../examples/common/pipeline.rs"]
+mod pipeline;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -64,7 +76,7 @@ const FULL: Plan = Plan {
     rounds: 2_000,
     batch: 64 << 20,
     batches: 24,
-    work: 36_000,
+    work: 1_900,
     chunk: 1 << 22,
 };
 
@@ -106,10 +118,12 @@ fn run() -> Answer<()> {
     let plan = if args.dry { DRY } else { FULL };
     let raw = if args.dry { None } else { Some(RawCopies::new(device.info().ordinal)?) };
     let bench = Bench { device, raw, plan };
-    let steps: [(&str, Step<Bench>); 3] = [
+    let steps: [(&str, Step<Bench>); 5] = [
         ("pinned copies", pinned::copies),
         ("ordinary memory", ordinary::copies),
         ("allocations", allocations::allocations),
+        ("prefetch", prefetched::hidden),
+        ("overlap beside numba", numba::overlap),
     ];
     let mut failed = Vec::new();
     run_steps(&bench, &steps, &mut report, &mut failed);

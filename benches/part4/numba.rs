@@ -39,7 +39,8 @@ pub(crate) fn overlap(bench: &Bench, report: &mut Report) -> Answer<()> {
         }
     }
     numba.stop()?;
-    let base_is = "numba: copy_to_device, kernel, copy_to_host of 16 chunks on 4 streams, ordinary arrays";
+    let base_is =
+        "numba: copy_to_device, kernel, copy_to_host of 16 chunks on 4 streams, ordinary arrays";
     report.ratio("overlap_pageable_vs_numba", Ratio::OfBase, base_is, &runs)
 }
 

@@ -39,6 +39,7 @@ mod oracle;
 mod order;
 mod overlaps;
 mod parts;
+mod prefetch;
 mod programs;
 mod public_faults;
 mod queue;
