@@ -101,7 +101,7 @@ fn who_waits_for_room_hears_of_the_loss_of_the_device() -> Result<()> {
     let mut ready = device.ready();
     assert!(poll_once(&mut ready).is_pending());
     sim(&device).fail(DriverError::LAUNCH_FAILED);
-    assert!(matches!(poll_once(&mut ready), Poll::Ready(Err(Error::DeviceLost(_)))));
+    assert!(matches!(wait(ready), Err(Error::DeviceLost(_))));
     Ok(())
 }
 
