@@ -68,12 +68,14 @@ step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 
 step programs 120 ./test/it programs::random_programs_compute_what_they_say_on_any_device --nocapture
 step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 step example-engines 120 ./example/engines
-for example in async_launch stale overlap two_buffers columns fan_in; do
-    step "example-$example" 120 "./example/$example"
-    step "example-$example-one-stream" 120 env HEADWATER_SINGLE_STREAM=1 "./example/$example"
+for example in async_launch stale overlap "overlap --pageable" prefetch load_model two_buffers columns fan_in; do
+    name=example-${example/ --/-}
+    # Its name and its arguments, in words.
+    step "$name" 120 ./example/$example
+    step "$name-one-stream" 120 env HEADWATER_SINGLE_STREAM=1 ./example/$example
     # The same bytes on many streams and on one.
-    step "example-$example-digest" 10 grep --fixed-strings --line-regexp \
-        "$(grep --no-messages '^digest' "$out/example-$example.log")" "$out/example-$example-one-stream.log"
+    step "$name-digest" 10 grep --fixed-strings --line-regexp \
+        "$(grep --no-messages '^digest' "$out/$name.log")" "$out/$name-one-stream.log"
 done
 for bench in "$work"/bench/*; do
     [ -x "$bench" ] || continue

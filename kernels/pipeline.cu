@@ -37,6 +37,20 @@ extern "C" __global__ void square(float *x, unsigned n) {
     if (i < n) x[i] = x[i] * x[i];
 }
 
+// x[i] after `rounds` steps of a xorshift generator. Each step is a permutation, so every bit counts.
+extern "C" __global__ void mix(unsigned *x, unsigned n, unsigned rounds) {
+    unsigned i = item();
+    if (i < n) {
+        unsigned v = x[i];
+        for (unsigned round = 0; round < rounds; ++round) {
+            v ^= v << 13;
+            v ^= v >> 17;
+            v ^= v << 5;
+        }
+        x[i] = v;
+    }
+}
+
 // x[i * stride] after `rounds` times v + weights[i], each addition in need of the one before it: a column
 // of a matrix with `stride` elements from row to row.
 extern "C" __global__ void accumulate(float *x, unsigned rows, unsigned stride, const float *weights,

@@ -54,14 +54,14 @@
 //!   [`DevicePart`], [`HostPart`]. What is only read: [`SharedBuffer`].
 //! - Operations: [`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`], [`DeviceBuffer::copy_within`],
 //!   [`HostBuffer::copy_from_host`], [`DeviceBuffer::fill`], kernels declared with [`kernels`]; for ordinary memory
-//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`] and [`DeviceBuffer::to_vec`].
+//!   [`Device::upload`] of any [`Source`], [`DeviceBuffer::refill`], [`DeviceBuffer::to_vec`] and [`Prefetch`].
 //! - Futures: [`Completion`] of an operation or of a [stream so far](Stream::synchronize),
 //!   [`Synchronize`] of a device, [`Read`] and [`Write`] of pinned memory, [`Ready`] of a stream with
 //!   room. Each says what dropping it does: it stops the waiting, never the work.
 //! - Streams: chosen by [`Device::scope`], [`Stream::scope`], [`Stream::in_scope`], [`Stream::set_current`]; CUDA's own [default ones](Device::legacy_default_stream); [`Event`]s for orders that no buffer shows.
 //! - Tasks: [`spawn`]; [`block_on`] where there is no runtime.
-//! - [`testing`]: how to test a program without a GPU, under every order of things, and how many
-//!   waits it needs ([`testing::wait_count`]). [`sim`]: the simulated device itself.
+//! - [`guide::memory`]: which buffer to use when, with figures. [`testing`]: how to test a program without a GPU, under every
+//!   order of things, and how many waits it needs ([`testing::wait_count`]). [`sim`]: the simulated device itself.
 //! - Errors: one [`Error`]; a call that is refused enqueued nothing. A kernel that faults ends every
 //!   wait with [`Error::DeviceLost`], which names it or its [suspects](DeviceFailure::suspects). What no call returns goes to [`DeviceBuilder::on_error`].
 //!
@@ -79,7 +79,7 @@
 //!   to its end, nothing waits, and its memory comes back after that.
 //! - [`Error::QueueFull`]: await [`Stream::ready`] and try again, or answer "busy".
 //! - [`Error::OutOfMemory`], [`Error::OutOfPinnedMemory`]: pass as requests end. Bound how many are
-//!   let in.
+//!   let in: [`Device::alloc_wait`], [`Device::tenant`], [`Device::ready`].
 //! - [`Error::DeviceLost`]: nothing on that device comes back; every request on it ends with this.
 //!   On a GPU only a new process can use it again, so report it and exit.
 //! - Weights are a [`SharedBuffer`]: reading them costs no wait, no lock and no record.
@@ -87,8 +87,7 @@
 //!
 //! # Features
 //!
-//! `cuda` (default): the CUDA driver, loaded when a CUDA device is opened. The crate builds and runs
-//! where there is none.
+//! `cuda` (default): the CUDA driver, loaded when a CUDA device is opened. The crate builds and runs where there is none.
 //!
 //! # Environment
 //!
@@ -105,6 +104,7 @@ mod device;
 mod driver;
 mod error;
 mod foreign;
+pub mod guide;
 mod op;
 mod random;
 mod reactor;
@@ -131,7 +131,7 @@ pub use driver::{DeviceInfo, DriverCalls, DriverError, Race, RaceAccess, RacedMe
 pub use error::{DeviceFailure, Error, KernelError, Result, Suspect};
 pub use headwater_macros::kernels;
 pub use op::{
-    AllocWait, CopySource, CopyTarget, OnDevice, Progress, Refill, Source, ToVec, Upload,
+    AllocWait, CopySource, CopyTarget, OnDevice, Prefetch, Progress, Refill, Source, ToVec, Upload,
 };
 pub use reactor::{Completion, StreamRole};
 pub use task::{Scope, block_on, spawn};

@@ -5,7 +5,7 @@
 )]
 
 /// FNV-1a over the elements' bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
 impl Digest {
@@ -19,10 +19,14 @@ impl Digest {
 
     /// Of what was there before, and of these elements behind it.
     pub(crate) fn and(self, elements: &[f32]) -> Self {
-        let step = |hash: u64, element: &f32| {
-            (hash ^ u64::from(element.to_bits())).wrapping_mul(0x0000_0100_0000_01b3)
-        };
-        Digest(elements.iter().fold(self.0, step))
+        self.and_words(elements.iter().map(|element| element.to_bits()))
+    }
+
+    /// Of what was there before, and of these words behind it.
+    pub(crate) fn and_words(self, words: impl Iterator<Item = u32>) -> Self {
+        let step =
+            |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01b3);
+        Digest(words.fold(self.0, step))
     }
 
     /// The line that runs are compared by: on many streams, and on one.

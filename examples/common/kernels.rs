@@ -11,7 +11,7 @@ use headwater::TileMut;
 // SAFETY: thread i < n touches element i of each slice only, and n is the length of each: where
 // there are two, equal lengths are required. In `accumulate` it touches row i of the tile, i * stride
 // elements behind the first, which has one column and as many rows as there are weights. `work` and `set_value` have a thread for every element
-// of what they fill, and write it without having read it. Every bit pattern is an f32.
+// of what they fill, and write it without having read it. Every bit pattern is an f32 or u32.
 unsafe extern "C" {
     /// `output[i]` is `input[i]` after `rounds` times `v * 0.99 + 0.01` in `f32`.
     #[launch(
@@ -46,6 +46,16 @@ unsafe extern "C" {
     #[args(x, x.len() as u32)]
     #[twin(square_on_host)]
     pub(crate) safe fn square(x: &mut [f32]);
+
+    /// `x[i]` after `rounds` steps of a xorshift generator, each a permutation of all numbers.
+    #[launch(
+        items = x.len(),
+        block = 256,
+        arithmetic = x.len() as u64 * u64::from(rounds) * 6,
+    )]
+    #[args(x, x.len() as u32, rounds)]
+    #[twin(mix_on_host)]
+    pub(crate) safe fn mix(x: &mut [u32], rounds: u32);
 
     /// `column[(i, 0)]` after `rounds` times `v + weights[i]`.
     #[launch(
@@ -104,6 +114,24 @@ pub(crate) fn set_value_on_host(x: &mut [f32], value: f32) {
 pub(crate) fn square_on_host(x: &mut [f32]) {
     for x in x {
         *x *= *x;
+    }
+}
+
+/// Four SSE registers of numbers, and as many to shift them in.
+const MIX_PIECE: usize = 16;
+
+pub(crate) fn mix_on_host(x: &mut [u32], rounds: u32) {
+    for piece in x.chunks_mut(MIX_PIECE) {
+        let mut values = [0u32; MIX_PIECE];
+        values[..piece.len()].copy_from_slice(piece);
+        for _ in 0..rounds {
+            for v in &mut values {
+                *v ^= *v << 13;
+                *v ^= *v >> 17;
+                *v ^= *v << 5;
+            }
+        }
+        piece.copy_from_slice(&values[..piece.len()]);
     }
 }
 

@@ -81,14 +81,9 @@ impl Pipeline {
 
     /// Checks every element of every result, then wipes them.
     pub(crate) async fn check(&mut self) -> Result<()> {
-        let expected = expected();
-        for (chunk, result) in self.result.write().await?.chunks_mut(self.len).enumerate() {
-            for (i, x) in result.iter_mut().enumerate() {
-                let expected = expected[i % PERIOD];
-                assert_eq!(x.to_bits(), expected.to_bits(), "chunk {chunk}, element {i}: {x}");
-                *x = f32::NAN;
-            }
-        }
+        let mut result = self.result.write().await?;
+        let chunks = result.chunks_mut(self.len).enumerate();
+        chunks.for_each(|(chunk, result)| check_chunk(chunk, result));
         Ok(())
     }
 
@@ -147,8 +142,18 @@ impl Pipeline {
     }
 }
 
+/// Checks every element of a chunk after the work, then wipes it.
+pub(crate) fn check_chunk(chunk: usize, result: &mut [f32]) {
+    let expected = expected();
+    for (i, x) in result.iter_mut().enumerate() {
+        let expected = expected[i % PERIOD];
+        assert_eq!(x.to_bits(), expected.to_bits(), "chunk {chunk}, element {i}: {x}");
+        *x = f32::NAN;
+    }
+}
+
 /// What element `i` of a chunk is before the work.
-fn element(i: usize) -> f32 {
+pub(crate) fn element(i: usize) -> f32 {
     (i % PERIOD) as f32 / PERIOD as f32
 }
 

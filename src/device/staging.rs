@@ -36,12 +36,12 @@ pub struct StagingOptions {
 impl Default for StagingOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        StagingOptions { threads: (cores / 2).clamp(1, 8), chunk: 2 << 20, limit: 64 << 20 }
+        StagingOptions { threads: (cores / 2).clamp(1, 8), chunk: 2 << 20, limit: 32 << 20 }
     }
 }
 
 impl StagingOptions {
-    /// The defaults: as many threads as half the cores, 1 to 8; chunks of 2 MiB, 64 MiB of them.
+    /// The defaults: as many threads as half the cores, 1 to 8; chunks of 2 MiB, 32 MiB of them.
     pub fn new() -> Self {
         Self::default()
     }
@@ -143,7 +143,7 @@ impl Staging {
             idle: 0,
             closed: false,
         };
-        let line = Line { state: Mutex::new(state), changed: Condvar::new() };
+        let line = Line { state: Mutex::new(state), changed: Condvar::default() };
         Staging { options, line: Arc::new(line) }
     }
 

@@ -12,6 +12,7 @@ mod launch;
 #[allow(clippy::unwrap_used)]
 mod models;
 mod modules;
+mod prefetch;
 mod ptx;
 mod staging;
 mod submit;
@@ -26,5 +27,6 @@ pub use launch::{
     Argument, KernelMemory, LaunchCall, argument, launch, param, pointer, requirement, twin,
 };
 pub(crate) use modules::load_registered;
+pub use prefetch::Prefetch;
 pub use staging::{Progress, Refill, Source, ToVec, Upload};
 pub use twin::{TwinSlice, TwinSliceMut, TwinTile, TwinTileMut};

@@ -4,7 +4,8 @@ use headwater::{Result, TileMut, TileRef};
 
 use crate::common::{WATCHDOG, any_device, elements, own_device, wait};
 use crate::kernels::pipeline::{
-    accumulate, accumulate_on_host, busy, busy_on_host, square, square_on_host, work, work_on_host,
+    accumulate, accumulate_on_host, busy, busy_on_host, mix, mix_on_host, square, square_on_host,
+    work, work_on_host,
 };
 use crate::kernels::{
     add, add_on_host, delay, scale_rows, scale_rows_on_host, sum_rows, sum_rows_on_host,
@@ -43,6 +44,11 @@ fn twins_compute_what_kernels_do_to_the_bit() -> Result<()> {
         square(&mut x)?;
         square_on_host(&mut expected);
         assert_eq!(bits(&elements(&x)), bits(&expected), "busy and square, {n} elements");
+        let mut expected = bits(&b);
+        let mut x = wait(device.upload(&expected))?;
+        mix(&mut x, 23)?;
+        mix_on_host(&mut expected, 23);
+        assert_eq!(elements(&x), expected, "mix, {n} elements");
     }
     Ok(())
 }

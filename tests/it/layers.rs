@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &["task"],
 ];
 /// Above all: the files that put a device together.
-const TOP: [&str; 4] = ["builder", "lib", "sim", "testing"];
+const TOP: [&str; 5] = ["builder", "guide", "lib", "sim", "testing"];
 
 /// Files that may contain `unsafe`, each for a reason of its own.
 const UNSAFE: [&str; 39] = [

@@ -40,6 +40,7 @@ mod order;
 mod overlaps;
 mod parts;
 mod pinned;
+mod prefetch;
 mod programs;
 mod public_faults;
 mod queue;

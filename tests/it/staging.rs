@@ -17,10 +17,10 @@ use crate::common::{
 use crate::kernels::increment;
 
 /// More than is copied at once, and no whole number of chunks.
-const LEN: usize = 100_001;
+pub(crate) const LEN: usize = 100_001;
 const CHUNK: usize = 64 << 10;
 
-fn chunks(limit: usize) -> StagingOptions {
+pub(crate) fn chunks(limit: usize) -> StagingOptions {
     StagingOptions::new().threads(3).chunk(CHUNK).limit(limit * CHUNK)
 }
 
@@ -34,18 +34,18 @@ fn with_schedule(schedule: Schedule) -> Device {
     simulated_with(options, |builder| builder.staging(chunks(3)))
 }
 
-fn schedules() -> Vec<Schedule> {
+pub(crate) fn schedules() -> Vec<Schedule> {
     let mut schedules = vec![Schedule::Eager, Schedule::Stepped, Schedule::Lazy];
     schedules.extend((1..=4).map(Schedule::random));
     schedules
 }
 
-fn counting(len: usize, from: u32) -> Vec<u32> {
+pub(crate) fn counting(len: usize, from: u32) -> Vec<u32> {
     (0..len as u32).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(from)).collect()
 }
 
 /// Awaits, while what is pending is run.
-fn stepping<F: Future + Unpin>(device: &Device, mut future: F) -> F::Output {
+pub(crate) fn stepping<F: Future + Unpin>(device: &Device, mut future: F) -> F::Output {
     let mut output = None;
     until("the transfer is done", || {
         step_through(device);
@@ -75,7 +75,7 @@ fn when_free<T>(device: &Device, mut call: impl FnMut() -> Result<T>) -> Result<
 
 /// Drops the last handle of a device, and sees that nothing of it is left: no thread, no transfer and no
 /// memory, since each keeps it open.
-fn is_let_go(device: Device) {
+pub(crate) fn is_let_go(device: Device) {
     assert_eq!(device.races().expect("it is checked"), []);
     let simulator: Simulator = sim(&device).clone();
     assert_eq!(simulator.violations(), []);

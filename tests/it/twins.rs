@@ -2,7 +2,7 @@
 
 use headwater::{Result, TileMut};
 
-use crate::kernels::pipeline::{accumulate_on_host, busy_on_host, work_on_host};
+use crate::kernels::pipeline::{accumulate_on_host, busy_on_host, mix_on_host, work_on_host};
 
 /// Lengths around the pieces that the twins work in.
 const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 47, 48, 49, 200];
@@ -37,6 +37,21 @@ fn the_twin_of_busy_equals_a_plain_loop() {
             .collect();
         busy_on_host(&mut x, 37);
         assert_eq!(bits(&x), bits(&plain), "{n} elements");
+    }
+}
+
+#[test]
+fn the_twin_of_mix_equals_a_plain_loop() {
+    let step = |v: u32| {
+        let v = v ^ (v << 13);
+        let v = v ^ (v >> 17);
+        v ^ (v << 5)
+    };
+    for n in LENGTHS {
+        let mut x = bits(&elements(n));
+        let plain: Vec<u32> = x.iter().map(|x| (0..37).fold(*x, |v, _| step(v))).collect();
+        mix_on_host(&mut x, 37);
+        assert_eq!(x, plain, "{n} elements");
     }
 }
 

@@ -90,6 +90,7 @@ fn futures_cross_threads_and_need_no_pinning() {
     owned::<Synchronize>();
     owned::<Upload<f32>>();
     owned::<Progress>();
+    owned::<Prefetch<futures::stream::Iter<std::vec::IntoIter<Vec<f32>>>, f32>>();
     owned::<StagingOptions>();
     borrowed::<ToVec<'_, f32>>();
     borrowed::<Refill<'_, f32>>();

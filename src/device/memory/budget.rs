@@ -2,43 +2,49 @@
 
 use std::sync::Arc;
 
-use crate::sync::atomic::{AtomicU64, Ordering::*};
+use crate::sync::Mutex;
 
 /// A limit on the device memory of buffers, and how much of it is taken.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
-    in_use: AtomicU64,
-    high_water: AtomicU64,
+    /// Leaf lock.
+    taken: Mutex<Taken>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) in_use: u64,
+    /// The most that it was.
+    pub(super) high_water: u64,
 }
 
 impl Budget {
     pub(super) fn new(limit: u64) -> Arc<Self> {
-        let (in_use, high_water) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Budget { limit, in_use, high_water })
+        Arc::new(Budget { limit, taken: Mutex::default() })
     }
 
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
 
-    pub(super) fn in_use(&self) -> u64 {
-        self.in_use.load(Acquire)
-    }
-
-    pub(super) fn high_water(&self) -> u64 {
-        self.high_water.load(Relaxed)
+    pub(super) fn taken(&self) -> Taken {
+        *self.taken.lock()
     }
 
     pub(super) fn has_room(&self, bytes: u64) -> bool {
-        self.in_use().checked_add(bytes).is_some_and(|sum| sum <= self.limit)
+        self.sum(self.taken().in_use, bytes).is_some()
+    }
+
+    fn sum(&self, in_use: u64, bytes: u64) -> Option<u64> {
+        in_use.checked_add(bytes).filter(|sum| *sum <= self.limit)
     }
 
     /// Takes `bytes` of it; `Err` tells how much is taken, where that leaves too little.
     pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, u64> {
-        let within = |in_use: u64| in_use.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        let before = self.in_use.fetch_update(AcqRel, Acquire, within)?;
-        self.high_water.fetch_max(before + bytes, Relaxed);
+        let mut taken = self.taken.lock();
+        taken.in_use = self.sum(taken.in_use, bytes).ok_or(taken.in_use)?;
+        taken.high_water = taken.high_water.max(taken.in_use);
         Ok(Charge { budget: self.clone(), bytes })
     }
 }
@@ -52,7 +58,7 @@ pub(crate) struct Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.in_use.fetch_sub(self.bytes, AcqRel);
+        self.budget.taken.lock().in_use -= self.bytes;
     }
 }
 
@@ -70,8 +76,9 @@ mod tests {
         assert!(budget.has_room(40) && !budget.has_room(41) && !budget.has_room(u64::MAX));
         let second = budget.charge(40).unwrap();
         drop(first);
-        assert_eq!((budget.in_use(), budget.high_water()), (40, 100));
+        let Taken { in_use, high_water } = budget.taken();
+        assert_eq!((in_use, high_water), (40, 100));
         drop(second);
-        assert_eq!(budget.in_use(), 0);
+        assert_eq!(budget.taken().in_use, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Who waits for memory, in turn. Pure.
+//! Who waits for memory, in turn. Pure, but for asking budgets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

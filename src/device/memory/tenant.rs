@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::budget::Budget;
+use super::budget::{Budget, Taken};
 use super::stats::TenantStats;
 use crate::device::{Device, DeviceCore};
 
@@ -49,7 +49,7 @@ impl Tenant {
     /// How much of its budget is taken. Asks nobody.
     pub fn memory(&self) -> TenantStats {
         let budget = &self.budget;
-        let (in_use, high_water) = (budget.in_use(), budget.high_water());
+        let Taken { in_use, high_water } = budget.taken();
         TenantStats { in_use, high_water, limit: budget.limit() }
     }
 

@@ -180,11 +180,7 @@ fn start_upload<T: Pod>(
             let stream = own_stream(core);
             let buffer = {
                 // Nothing is there that the transfer would have to wait for.
-                let _on = FrameGuard::enter([Frame {
-                    stream: stream.clone(),
-                    budget: budget(core.number()),
-                    task: false,
-                }]);
+                let _on = on_stream(&stream);
                 DeviceBuffer::unwritten(core, len)?
             };
             let host = Host::Source(owned);
@@ -236,10 +232,16 @@ fn at_once<T: Pod>(
 }
 
 /// A stream for a transfer alone: it waits for nothing else, and holds nothing else up.
-fn own_stream(core: &Arc<DeviceCore>) -> Stream {
+pub(super) fn own_stream(core: &Arc<DeviceCore>) -> Stream {
     let device = Device::from_core(core.clone());
     let priority = device.current_stream().priority();
     device.stream_with(StreamOptions::new().priority(priority))
+}
+
+/// Makes it current until the guard is dropped.
+pub(super) fn on_stream(stream: &Stream) -> FrameGuard {
+    let (stream, budget) = (stream.clone(), budget(stream.device_number()));
+    FrameGuard::enter([Frame { stream, budget, task: false }])
 }
 
 fn begin(
