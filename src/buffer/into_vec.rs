@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::hazard::Mode;
 use super::host_buffer::HostBuffer;
+use super::pinned::Pinned;
 use crate::device::{Answer, DeviceCore, Unregistered};
 use crate::error::{Error, Result};
 use crate::reactor::Completion;
@@ -44,7 +44,7 @@ impl<T: Pod> HostBuffer<T> {
     #[track_caller]
     pub fn into_vec(self) -> IntoVec<T> {
         let waits = self.place().waits(Mode::Overwrite);
-        IntoVec { state: State::Waiting { buffer: self, waits }, made_at: Location::caller() }
+        IntoVec { buffer: Some(self), waits, unregistering: None, made_at: Location::caller() }
     }
 }
 
@@ -60,18 +60,13 @@ impl<T: Pod> HostBuffer<T> {
 /// Dropping it drops the buffer.
 #[must_use = "the elements, and what went wrong, come from awaiting it"]
 pub struct IntoVec<T> {
-    state: State<T>,
+    /// Until nothing touches it.
+    buffer: Option<HostBuffer<T>>,
+    /// What still does. Nothing can be added: the buffer is in here.
+    waits: SmallVec<[Completion; 2]>,
+    /// After that, if it is registered.
+    unregistering: Option<Unregistering>,
     made_at: &'static Location<'static>,
-}
-
-enum State<T> {
-    Waiting {
-        buffer: HostBuffer<T>,
-        waits: SmallVec<[Completion; 2]>,
-    },
-    Unregistering(Unregistering),
-    /// It was ready.
-    Taken,
 }
 
 struct Unregistering {
@@ -89,22 +84,23 @@ impl Drop for Unregistering {
     }
 }
 
-/// Of a buffer that no operation touches: its elements copied, or its registered memory on the way back.
-fn taken<T: Pod>(mut buffer: HostBuffer<T>) -> Result<State<T>, Result<Vec<T>, NotUnpinned<T>>> {
-    let is_vec = buffer.store.memory.as_ref().is_some_and(|memory| memory.is_vec_of::<T>());
-    let checked = buffer.place().check_defined();
-    if let Err(error) = checked {
-        return Err(Err(NotUnpinned { buffer, error }));
+impl<T: Pod> IntoVec<T> {
+    /// Of a buffer that nothing touches: its elements, unless they are to be unregistered first.
+    fn take(&mut self, mut buffer: HostBuffer<T>) -> Poll<Result<Vec<T>, NotUnpinned<T>>> {
+        let checked = buffer.place().check_defined();
+        if let Err(error) = checked {
+            return Poll::Ready(Err(NotUnpinned { buffer, error }));
+        }
+        let registered = buffer.store.memory.take_if(|memory| memory.is_vec_of::<T>());
+        let Some(block) = registered.and_then(Pinned::into_block) else {
+            let copied = buffer.try_read().map(|elements| elements.to_vec());
+            return Poll::Ready(copied.map_err(|error| NotUnpinned { buffer, error }));
+        };
+        let (core, len) = (buffer.store.core.clone(), buffer.store.len);
+        let answer = core.pinned().unregister(&core, block);
+        self.unregistering = Some(Unregistering { core, answer, len });
+        Poll::Pending
     }
-    if !is_vec {
-        let copied = buffer.try_read().map(|elements| elements.to_vec());
-        return Err(copied.map_err(|error| NotUnpinned { buffer, error }));
-    }
-    let (core, len) = (buffer.store.core.clone(), buffer.store.len);
-    let block = buffer.store.memory.take().and_then(|memory| memory.into_block());
-    let Some(block) = block else { return Err(Ok(Vec::new())) };
-    let answer = core.pinned().unregister(&core, block);
-    Ok(State::Unregistering(Unregistering { core, answer, len }))
 }
 
 impl<T> Unpin for IntoVec<T> {}
@@ -114,30 +110,30 @@ impl<T: Pod> Future for IntoVec<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let State::Waiting { waits, .. } = &mut this.state {
+        if this.buffer.is_some() {
             let mut ended = Ok(());
-            while let (Ok(()), Some(wait)) = (&ended, waits.last_mut()) {
+            while let (Ok(()), Some(wait)) = (&ended, this.waits.last_mut()) {
                 ended = ready!(Pin::new(wait).poll(cx));
-                waits.pop();
+                this.waits.pop();
             }
-            let State::Waiting { buffer, .. } = mem::replace(&mut this.state, State::Taken) else {
-                return Poll::Pending;
-            };
-            if let Err(error) = ended {
-                return Poll::Ready(Err(NotUnpinned { buffer, error }));
-            }
-            match taken(buffer) {
-                Ok(state) => this.state = state,
-                Err(done) => return Poll::Ready(done),
+            if let Some(buffer) = this.buffer.take() {
+                match ended {
+                    Ok(()) => {
+                        if let Poll::Ready(done) = this.take(buffer) {
+                            return Poll::Ready(done);
+                        }
+                    }
+                    Err(error) => return Poll::Ready(Err(NotUnpinned { buffer, error })),
+                }
             }
         }
-        let State::Unregistering(Unregistering { core, answer, len }) = &mut this.state else {
+        let Some(Unregistering { core, answer, len }) = &mut this.unregistering else {
             // Polled again after it was ready, which a future's contract forbids.
             return Poll::Pending;
         };
         let (core, len) = (core.clone(), *len);
         let answer = ready!(answer.poll(cx));
-        this.state = State::Taken;
+        this.unregistering = None;
         Poll::Ready(match answer {
             Ok(Ok(memory)) => {
                 // It was asked whether it is of a `Vec<T>`.
@@ -157,11 +153,9 @@ impl<T: Pod> Future for IntoVec<T> {
 
 impl<T> fmt::Debug for IntoVec<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.state {
-            State::Waiting { .. } => "waiting",
-            State::Unregistering(_) => "unregistering",
-            State::Taken => "taken",
-        };
-        f.debug_struct("IntoVec").field("state", &state).finish_non_exhaustive()
+        f.debug_struct("IntoVec")
+            .field("buffer", &self.buffer)
+            .field("unregistering", &self.unregistering.is_some())
+            .finish_non_exhaustive()
     }
 }

@@ -39,6 +39,7 @@ mod oracle;
 mod order;
 mod overlaps;
 mod parts;
+mod pinned;
 mod prefetch;
 mod programs;
 mod public_faults;

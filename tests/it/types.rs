@@ -30,6 +30,13 @@ fn what_users_hold_crosses_threads_and_borrows_nothing() {
     owned::<DevicePart<f32>>();
     owned::<HostPart<f32>>();
     owned::<SharedBuffer<f32>>();
+    owned::<HostOptions>();
+    owned::<PinnedStats>();
+    owned::<NotPinned<f32>>();
+    owned::<NotUnpinned<f32>>();
+    owned::<FromVec<f32>>();
+    owned::<IntoVec<f32>>();
+    owned::<TrimPinned>();
     owned::<NotDivided<DeviceBuffer<f32>>>();
     owned::<NotCast<SharedBuffer<f32>>>();
     owned::<NotRejoined<DevicePart<f32>>>();
@@ -88,6 +95,7 @@ fn futures_cross_threads_and_need_no_pinning() {
     borrowed::<ToVec<'_, f32>>();
     borrowed::<Refill<'_, f32>>();
     borrowed::<Source<'_, f32>>();
+    borrowed::<Resize<'_, f32>>();
     borrowed::<Read<'_, f32>>();
     borrowed::<Write<'_, f32>>();
     borrowed::<ReadTile<'_, f32>>();
@@ -102,6 +110,8 @@ fn futures_cross_threads_and_need_no_pinning() {
     future::<Upload<f32>, DeviceBuffer<f32>>();
     future::<ToVec<'static, f32>, Vec<f32>>();
     future::<Refill<'static, f32>, ()>();
+    future::<TrimPinned, usize>();
+    future::<Resize<'static, f32>, ()>();
     future::<Read<'static, f32>, HostRef<'static, f32>>();
     future::<Write<'static, f32>, HostMut<'static, f32>>();
     future::<ReadTile<'static, f32>, TileRef<'static, f32>>();

@@ -16,20 +16,20 @@ const INVALID_VALUE: u32 = DriverError::INVALID_VALUE;
 
 /// What a hook was told.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Error>>>);
+pub(crate) struct Told(Arc<Mutex<Vec<Error>>>);
 
 impl Told {
-    fn take(&self) -> Vec<Error> {
+    pub(crate) fn take(&self) -> Vec<Error> {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.lock().expect("not poisoned").len()
     }
 }
 
 /// A stepped device and what its hook is told.
-fn device_with_a_hook() -> (Device, Simulator, Told) {
+pub(crate) fn device_with_a_hook() -> (Device, Simulator, Told) {
     let told = Told::default();
     let hook = told.clone();
     let device = simulated_with(SimOptions::new().schedule(Schedule::Stepped), |builder| {
@@ -41,7 +41,7 @@ fn device_with_a_hook() -> (Device, Simulator, Told) {
 }
 
 /// What was not given back, and the driver's call for that.
-fn not_released(error: &Error) -> (&str, &'static str) {
+pub(crate) fn not_released(error: &Error) -> (&str, &'static str) {
     match error {
         Error::NotReleased { what, why, .. } => match &**why {
             Error::Refused { cause, .. } => (what, cause.call()),

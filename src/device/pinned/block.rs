@@ -22,7 +22,8 @@ enum Origin {
     /// Of `host_alloc`.
     Allocated(HostKind),
     /// Of `host_register`. Where the block is dropped, the memory stays: it is registered still.
-    Registered(ManuallyDrop<VecMemory>),
+    /// Boxed, since few are.
+    Registered(ManuallyDrop<Box<VecMemory>>),
 }
 
 // SAFETY: a block is an address range that one holder owns; it is not tied to a thread.
@@ -51,7 +52,7 @@ impl PinnedBlock {
         // `give_back` has seen it unregistered.
         match unsafe { driver.host_register(ptr, bytes) } {
             Ok(()) => {
-                let origin = Origin::Registered(ManuallyDrop::new(memory));
+                let origin = Origin::Registered(ManuallyDrop::new(Box::new(memory)));
                 Ok(PinnedBlock { ptr, bytes, origin })
             }
             Err(cause) => Err((memory, cause)),
@@ -102,7 +103,7 @@ impl PinnedBlock {
         match given {
             Ok(()) => Ok(match self.origin {
                 Origin::Allocated(_) => None,
-                Origin::Registered(memory) => Some(ManuallyDrop::into_inner(memory)),
+                Origin::Registered(memory) => Some(*ManuallyDrop::into_inner(memory)),
             }),
             Err(cause) => Err((self, cause)),
         }

@@ -111,7 +111,9 @@ fn registered_memory_keeps_its_bytes(on: &Subject) {
 fn copies_of_registered_memory_are_enqueued_and_do_not_wait(on: &Subject) {
     let s = on.stream();
     let x = on.filled(0, N, &s);
-    let (from, to) = (on.ordinary(&[1; N]), on.ordinary(&[0xEE; N]));
+    let from = on.ordinary(&[0xEE; 3 * PIECE]);
+    let to = from.at(2 * PIECE);
+    on.write(from, &[1; N]);
     on.register(from, N).unwrap();
     on.register(to, N).unwrap();
     let held = on.hold(&s);
@@ -184,11 +186,11 @@ fn memory_that_was_unregistered_can_be_registered_again(on: &Subject) {
 }
 
 fn what_is_not_registered_is_not_unregistered(on: &Subject) {
-    let memory = on.ordinary(&[1; 2 * PIECE]);
+    let memory = on.ordinary(&[1; 3 * PIECE]);
     let not_registered = Some(DriverError::HOST_MEMORY_NOT_REGISTERED);
     assert_eq!(code(on.unregister(memory)), not_registered);
     on.register(memory, PIECE).unwrap();
-    assert_eq!(code(on.unregister(memory.at(PIECE))), not_registered);
+    assert_eq!(code(on.unregister(memory.at(2 * PIECE))), not_registered);
     on.unregister(memory).unwrap();
     assert_eq!(code(on.unregister(memory)), not_registered);
 }
