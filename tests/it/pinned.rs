@@ -342,6 +342,22 @@ fn a_large_vec_is_registered_where_it_is_and_comes_back_itself() -> Result<()> {
 }
 
 #[test]
+fn a_vec_is_not_given_back_while_a_copy_still_reads_it() -> Result<()> {
+    let device = stepped();
+    let small = wait(HostBuffer::from_vec(&device, vec![9u32; 64])).map_err(|e| e.error)?;
+    for buffer in [registered(&device, LARGE).0, small] {
+        let mut x = device.alloc::<u32>(buffer.len())?;
+        x.copy_from(&buffer)?;
+        let mut back = buffer.into_vec();
+        assert!(poll_once(&mut back).is_pending());
+        run_to_end(&device);
+        assert_eq!(wait(back).map_err(|e| e.error)?[9], 9);
+        assert_eq!(tenth(&x)?, 9);
+    }
+    Ok(())
+}
+
+#[test]
 fn a_registered_buffer_that_is_dropped_is_unregistered_after_its_last_copy() -> Result<()> {
     let device = stepped();
     let (buffer, _) = registered(&device, LARGE);
@@ -457,6 +473,7 @@ fn a_block_that_the_driver_does_not_take_is_told_counted_and_tried_again() -> Re
     let stats = device.pinned_memory();
     assert_eq!((stats.idle, stats.unreleased), (64 * KIB, 0));
     assert_eq!(sim.live_pinned_bytes(), 64 * KIB as u64);
+    assert_eq!((wait(device.trim_pinned(0))?, sim.live_pinned_bytes()), (64 * KIB, 0));
     Ok(())
 }
 
