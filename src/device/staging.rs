@@ -36,12 +36,12 @@ pub struct StagingOptions {
 impl Default for StagingOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        StagingOptions { threads: (cores / 2).clamp(1, 8), chunk: 2 << 20, limit: 32 << 20 }
+        StagingOptions { threads: (cores * 3 / 4).clamp(1, 12), chunk: 2 << 20, limit: 64 << 20 }
     }
 }
 
 impl StagingOptions {
-    /// The defaults: as many threads as half the cores, 1 to 8; chunks of 2 MiB, 32 MiB of them.
+    /// The defaults: as many threads as three quarters of the cores, 1 to 12; chunks of 2 MiB, 64 MiB of them.
     pub fn new() -> Self {
         Self::default()
     }

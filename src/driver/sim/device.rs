@@ -244,7 +244,7 @@ impl Driver for SimDriver {
         entered.done(free)
     }
 
-    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+    fn pool_trim(&self, keep: u64, _freed: Option<&EventHandle>) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::PoolTrim)?;
         entered.state.devices[self.device()].memory.trim(keep);
         entered.done(())
