@@ -223,6 +223,9 @@ impl Staging {
         let mut state = self.line.state.lock();
         state.made -= 1;
         if state.made == 0 {
+            // Who starves counted on what could not be made.
+            state.starving_try_again();
+            let _ = self.wake(core, state);
             return Err(refused);
         }
         state.most = state.made;
@@ -255,12 +258,7 @@ impl Staging {
     pub(crate) fn forget_chunk(&self, core: &DeviceCore) {
         let mut state = self.line.state.lock();
         state.made -= 1;
-        while let Some(transfer) = state.starving.pop_front() {
-            transfer.in_line().starving.store(false, Relaxed);
-            if !transfer.in_line().ready.swap(true, Relaxed) {
-                state.ready.push_back(Turn { transfer, chunk: None });
-            }
-        }
+        state.starving_try_again();
         // There is a thread: there was one for this chunk.
         let _ = self.wake(core, state);
     }
@@ -299,6 +297,16 @@ impl Drop for Staging {
 }
 
 impl State {
+    /// Has each that starves get a turn, without a chunk.
+    fn starving_try_again(&mut self) {
+        while let Some(transfer) = self.starving.pop_front() {
+            transfer.in_line().starving.store(false, Relaxed);
+            if !transfer.in_line().ready.swap(true, Relaxed) {
+                self.ready.push_back(Turn { transfer, chunk: None });
+            }
+        }
+    }
+
     fn starve(&mut self, transfer: &Arc<dyn Staged>) {
         if !transfer.in_line().starving.swap(true, Relaxed) {
             self.starving.push_back(transfer.clone());
