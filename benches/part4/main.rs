@@ -26,7 +26,6 @@ mod report;
 mod steps;
 
 #[path = "../../examples/common/clock.rs"]
-#[allow(dead_code, reason = "whoever includes this file uses some of it")]
 mod clock;
 #[path = "../../examples/common/kernels.rs"]
 mod kernels;

@@ -10,6 +10,12 @@ import sys
 import time
 
 import numpy
+
+# What numba asks for and newer releases of numpy call otherwise.
+for gone, name in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", "trapezoid")):
+    if not hasattr(numpy, gone):
+        setattr(numpy, gone, getattr(numpy, name))
+
 from numba import cuda, float32
 
 ROUNDS = 500

@@ -36,12 +36,12 @@ pub struct StagingOptions {
 impl Default for StagingOptions {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        StagingOptions { threads: (cores / 2).clamp(1, 8), chunk: 2 << 20, limit: 32 << 20 }
+        StagingOptions { threads: (cores * 3 / 4).clamp(1, 12), chunk: 2 << 20, limit: 64 << 20 }
     }
 }
 
 impl StagingOptions {
-    /// The defaults: as many threads as half the cores, 1 to 8; chunks of 2 MiB, 32 MiB of them.
+    /// The defaults: as many threads as three quarters of the cores, 1 to 12; chunks of 2 MiB, 64 MiB of them.
     pub fn new() -> Self {
         Self::default()
     }
@@ -223,6 +223,9 @@ impl Staging {
         let mut state = self.line.state.lock();
         state.made -= 1;
         if state.made == 0 {
+            // Who starves counted on what could not be made.
+            state.starving_try_again();
+            let _ = self.wake(core, state);
             return Err(refused);
         }
         state.most = state.made;
@@ -255,12 +258,7 @@ impl Staging {
     pub(crate) fn forget_chunk(&self, core: &DeviceCore) {
         let mut state = self.line.state.lock();
         state.made -= 1;
-        while let Some(transfer) = state.starving.pop_front() {
-            transfer.in_line().starving.store(false, Relaxed);
-            if !transfer.in_line().ready.swap(true, Relaxed) {
-                state.ready.push_back(Turn { transfer, chunk: None });
-            }
-        }
+        state.starving_try_again();
         // There is a thread: there was one for this chunk.
         let _ = self.wake(core, state);
     }
@@ -299,6 +297,16 @@ impl Drop for Staging {
 }
 
 impl State {
+    /// Has each that starves get a turn, without a chunk.
+    fn starving_try_again(&mut self) {
+        while let Some(transfer) = self.starving.pop_front() {
+            transfer.in_line().starving.store(false, Relaxed);
+            if !transfer.in_line().ready.swap(true, Relaxed) {
+                self.ready.push_back(Turn { transfer, chunk: None });
+            }
+        }
+    }
+
     fn starve(&mut self, transfer: &Arc<dyn Staged>) {
         if !transfer.in_line().starving.swap(true, Relaxed) {
             self.starving.push_back(transfer.clone());

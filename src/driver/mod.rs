@@ -14,7 +14,8 @@
 //!   [`Driver::stream_wait`].
 //! - A stream takes at least 1,000 pending launches, copies, fills and timed records before a call
 //!   may block.
-//! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included.
+//! - After a *sticky* error ([`DriverError::is_sticky`]) every later call fails, queries included; but for what is asked of
+//!   the pool of memory, which may be answered.
 //! - Handles are given to the driver that made them. The exceptions: a stream can wait for an event
 //!   of another device, and memory of another device can be copied; of another CUDA device on CUDA,
 //!   of another device of the same machine on simulated ones.
@@ -213,9 +214,10 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// not among them.
     fn memory_free(&self) -> DriverResult<u64>;
     /// `cuMemPoolTrimTo`: gives back what the pool of [`Driver::alloc`] keeps beyond `keep` bytes, as far
-    /// as no allocation has it, and no free whose end nobody was told of. Waits for no kernel; unmapping
-    /// takes about 1 ms a GB (64 ms for 60 GB on an H200).
-    fn pool_trim(&self, keep: u64) -> DriverResult<()>;
+    /// as no allocation has it, and no free whose end it was not told of: that takes `cuEventSynchronize` of an event after the
+    /// free, and a query does not do (seen on an H200). `freed` is such an event that was seen to be reached, so
+    /// that nothing waits. Unmapping takes about 1 ms a GB (64 ms for 60 GB on an H200).
+    fn pool_trim(&self, keep: u64, freed: Option<&EventHandle>) -> DriverResult<()>;
     /// `cuMemPoolGetAttribute`: how much the pool of [`Driver::alloc`] has.
     fn pool_usage(&self) -> DriverResult<PoolUsage>;
 

@@ -286,7 +286,7 @@ impl Driver for ModelDriver {
         Ok(self.info.total_memory)
     }
 
-    fn pool_trim(&self, _keep: u64) -> DriverResult<()> {
+    fn pool_trim(&self, _keep: u64, _freed: Option<&EventHandle>) -> DriverResult<()> {
         Ok(())
     }
 

@@ -264,9 +264,9 @@ impl Driver for Watched {
         made
     }
 
-    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+    fn pool_trim(&self, keep: u64, freed: Option<&EventHandle>) -> DriverResult<()> {
         one(&self.counters.pool_trims);
-        let made = self.inner.pool_trim(keep);
+        let made = self.inner.pool_trim(keep, freed);
         self.saw(&made, |_| Step::Other { call: DriverCall::PoolTrim });
         made
     }

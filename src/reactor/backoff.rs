@@ -50,7 +50,7 @@ pub(super) fn next_look(elapsed: Duration, estimate: Option<Estimate>) -> Durati
     // Where ends are known well, looks about the expected one are as close together: a copy of 20 ms that
     // is seen 0.5 ms late goes at 0.975 of its rate.
     let expected = elapsed < mean + deviation * 2 + SHORTEST_KNOWN_STEP * 2;
-    let step = if expected { step.min(deviation / 2) } else { step };
+    let step = if expected { step.min(deviation / 4) } else { step };
     step.clamp(SHORTEST_KNOWN_STEP, LONGEST_STEP)
 }
 
@@ -83,7 +83,7 @@ impl Estimates {
             }
             _ => {
                 let mean = (running + finished) / 2;
-                *slot = Some((key, Estimate { mean, deviation: mean / 2, vague: 0 }));
+                *slot = Some((key, Estimate { mean, deviation: mean / 8, vague: 0 }));
             }
         }
     }

@@ -48,7 +48,7 @@ impl MemoryPool {
                 asked => return asked,
             }
         }
-        if let Err(cause) = core.driver().pool_trim(0) {
+        if let Err(cause) = core.driver().pool_trim(0, None) {
             return Err(core.reactor().refused("trimming device memory", cause).into());
         }
         self.ask(core, lane, class)

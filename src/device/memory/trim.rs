@@ -10,7 +10,7 @@ use super::MemoryPool;
 use super::cache::Idle;
 use crate::device::{Device, DeviceCore};
 use crate::error::Result;
-use crate::reactor::Completion;
+use crate::reactor::{Completion, EventRef};
 
 impl Device {
     /// Gives device memory back that is kept for buffers to come, so that other programs and libraries can have
@@ -47,6 +47,8 @@ struct Started {
     bytes: u64,
     /// Of the last free.
     freed: Completion,
+    /// After it.
+    event: Option<EventRef>,
     /// What the driver's pool may keep.
     keep: u64,
 }
@@ -58,7 +60,10 @@ impl MemoryPool {
         let (_, cached) = self.idle_bytes(core);
         let bytes = self.release_idle(core, cached.saturating_sub(keep))?;
         let keep = self.state.lock().reserved;
-        Ok(Started { bytes, freed: core.streams().reclaim().synchronize(), keep })
+        let lane = core.streams().reclaim();
+        // Timed, so that it is one of its own also where there is another.
+        let (seq, event) = lane.record_event(true)?;
+        Ok(Started { bytes, freed: lane.completion(seq), event, keep })
     }
 
     /// Gives blocks to the driver that nobody uses any more, of at most `bytes` bytes. How many went.
@@ -88,8 +93,9 @@ impl Future for Trim {
             // Polled again after it was ready, which a future's contract forbids.
             return Poll::Pending;
         };
-        Poll::Ready(started.and_then(|Started { bytes, keep, .. }| {
-            let trimmed = self.core.driver().pool_trim(keep);
+        Poll::Ready(started.and_then(|Started { bytes, keep, event, .. }| {
+            let freed = event.as_ref().map(|event| event.handle());
+            let trimmed = self.core.driver().pool_trim(keep, freed);
             let refused = |cause| self.core.reactor().refused("trimming device memory", cause);
             let trimmed = trimmed.map_err(refused);
             self.core.reactor().announce();

@@ -215,24 +215,24 @@ fn the_device_says_how_much_memory_is_free(on: &Subject) {
 /// More than what a GPU takes for its pool at a time.
 const MUCH: usize = 256 << 20;
 
-/// That the free was reached is known by a query alone: nobody synchronises.
 fn the_pool_keeps_freed_memory_until_it_is_trimmed(on: &Subject) {
     let s = on.stream();
-    on.driver.pool_trim(0).unwrap();
+    on.driver.pool_trim(0, None).unwrap();
     let before = on.driver.pool_usage().unwrap();
     let x = on.alloc(MUCH, &s);
     let held = on.driver.pool_usage().unwrap();
     assert!(held.used >= before.used + MUCH as u64, "{before:?} {held:?}");
     assert!(held.reserved >= held.used, "{held:?}");
     on.free(x, &s);
-    on.finish(&on.record(&s));
+    let freed = on.record(&s);
+    on.finish(&freed);
     let kept = on.driver.pool_usage().unwrap();
     assert_eq!(kept.reserved, held.reserved, "it is kept");
     assert!(kept.used + MUCH as u64 <= held.used, "{kept:?}");
-    on.driver.pool_trim(kept.reserved).unwrap();
+    on.driver.pool_trim(kept.reserved, Some(&freed)).unwrap();
     assert_eq!(on.driver.pool_usage().unwrap().reserved, kept.reserved);
     let free = on.driver.memory_free().unwrap();
-    on.driver.pool_trim(0).unwrap();
+    on.driver.pool_trim(0, Some(&freed)).unwrap();
     let trimmed = on.driver.pool_usage().unwrap();
     assert!(trimmed.reserved + MUCH as u64 <= kept.reserved, "{kept:?} {trimmed:?}");
     assert!(on.driver.memory_free().unwrap() >= free + MUCH as u64 / 2);
@@ -245,7 +245,7 @@ fn a_trim_leaves_what_is_allocated(on: &Subject) {
     let held = on.hold(&s);
     let y = on.alloc(N, &s);
     on.fill(y, 8, N, &s);
-    on.driver.pool_trim(0).unwrap();
+    on.driver.pool_trim(0, None).unwrap();
     let usage = on.driver.pool_usage().unwrap();
     assert!(usage.used >= 2 * N as u64 && usage.reserved >= usage.used, "{usage:?}");
     assert_eq!(on.read(x, N, &t), [7; N]);

@@ -49,8 +49,6 @@ fn after_a_fault_every_call_fails_with_the_error_of_the_fault(on: &Subject) {
             ("alloc", code(driver.alloc(N, &t))),
             ("free", code(driver.free(spare, &t))),
             ("memory_free", code(driver.memory_free())),
-            ("pool_trim", code(driver.pool_trim(0))),
-            ("pool_usage", code(driver.pool_usage())),
             ("host_alloc", code(driver.host_alloc(N, HostKind::Cacheable))),
             ("copy_h2d", code(driver.copy_h2d(x, host.ptr(), N, &t))),
             ("copy_d2h", code(driver.copy_d2h(host.ptr(), x, N, &t))),

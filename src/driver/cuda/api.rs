@@ -88,6 +88,7 @@ api! {
     cuEventDestroy = cuEventDestroy_v2(event: CUevent);
     cuEventRecord = cuEventRecord(event: CUevent, stream: CUstream);
     cuEventQuery = cuEventQuery(event: CUevent);
+    cuEventSynchronize = cuEventSynchronize(event: CUevent);
     cuEventElapsedTime = cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
 
     cuMemPoolCreate = cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const sys::CUmemPoolProps);

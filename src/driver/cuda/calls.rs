@@ -258,8 +258,12 @@ impl Driver for Cuda {
         Ok(free as u64)
     }
 
-    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+    fn pool_trim(&self, keep: u64, freed: Option<&EventHandle>) -> DriverResult<()> {
         let _current = self.context.enter(RARE)?;
+        if let Some(freed) = freed {
+            // SAFETY: the handle is alive.
+            unsafe { self.api().cuEventSynchronize(event(freed)) }?;
+        }
         self.pool.trim(keep)
     }
 

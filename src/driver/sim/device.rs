@@ -244,7 +244,7 @@ impl Driver for SimDriver {
         entered.done(free)
     }
 
-    fn pool_trim(&self, keep: u64) -> DriverResult<()> {
+    fn pool_trim(&self, keep: u64, _freed: Option<&EventHandle>) -> DriverResult<()> {
         let mut entered = self.enter(DriverCall::PoolTrim)?;
         entered.state.devices[self.device()].memory.trim(keep);
         entered.done(())
@@ -290,7 +290,7 @@ impl Driver for SimDriver {
         match entered.state.pinned.find(ptr, bytes) {
             _ if bytes == 0 => return Err(entered.error(DriverError::INVALID_VALUE)),
             HostMemory::Ordinary => {}
-            _ if entered.state.pinned.has_some_of(ptr, bytes) => {
+            _ if entered.state.pinned.is_registered_in_part(ptr, bytes) => {
                 return Err(entered.error(DriverError::HOST_MEMORY_ALREADY_REGISTERED));
             }
             _ => return Err(entered.error(DriverError::INVALID_VALUE)),

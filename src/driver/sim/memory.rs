@@ -252,11 +252,11 @@ impl PinnedMemory {
         block.is_some_and(|(_, block)| Arc::strong_count(block) > 1)
     }
 
-    /// Whether some of these bytes are page-locked.
-    pub(super) fn has_some_of(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    /// Whether some of these bytes are in memory that was registered.
+    pub(super) fn is_registered_in_part(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         let start = ptr.as_ptr().addr();
         let last = self.blocks.range(..start.saturating_add(bytes)).next_back();
-        last.is_some_and(|(base, block)| start < base + block.len())
+        last.is_some_and(|(base, block)| start < base + block.len() && block.is_registered())
     }
 
     /// `bytes` is not 0.

@@ -416,6 +416,8 @@ impl Transfer {
                 filled = Some(filling);
             }
         });
+        // Whoever enqueued the last copy may not have come to it yet; who is told finds the memory free.
+        self.opened.end(stopped);
         drop(stream);
         core.staging().end(core);
         // Else whoever stopped it tells why, unless nobody wants to know.

@@ -90,7 +90,7 @@ impl Calls {
             DriverCall::Alloc => driver.alloc(16, stream).map(drop),
             DriverCall::Free => b.try_free(*z, stream),
             DriverCall::MemoryFree => driver.memory_free().map(drop),
-            DriverCall::PoolTrim => driver.pool_trim(0),
+            DriverCall::PoolTrim => driver.pool_trim(0, None),
             DriverCall::PoolUsage => driver.pool_usage().map(drop),
             DriverCall::HostAlloc => driver.host_alloc(16, HostKind::Cacheable).map(drop),
             DriverCall::HostFree => b.try_host_free(*spare_host),

@@ -38,7 +38,7 @@ fn memory_runs_out_at_its_total() {
     b.free(ptr, &s);
     b.sim.settle();
     assert_eq!(b.driver.memory_free().unwrap(), 0, "the pool keeps it");
-    b.driver.pool_trim(0).unwrap();
+    b.driver.pool_trim(0, None).unwrap();
     assert_eq!(b.driver.memory_free().unwrap(), 1_024);
 }
 
