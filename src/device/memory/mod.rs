@@ -157,7 +157,6 @@ impl MemoryPool {
             budget.charge(class).map_err(over)
         });
         let charge = charge.transpose()?;
-        let with_charge = |(block, before)| (DeviceBlock { charge, ..block }, before);
         let found = match self.reuse(core, lane, class) {
             Some(found) => Ok(found),
             None => match self.ask(core, lane, class) {
@@ -165,10 +164,16 @@ impl MemoryPool {
                 asked => asked,
             },
         };
-        found.map(with_charge).map_err(|why| match why {
-            Unavailable::Exhausted => self.exhausted(core, bytes),
-            Unavailable::Failed(error) => error,
-        })
+        match found {
+            Ok((block, before)) => Ok((DeviceBlock { charge, ..block }, before)),
+            Err(why) => {
+                drop(charge);
+                Err(match why {
+                    Unavailable::Exhausted => self.exhausted(core, bytes),
+                    Unavailable::Failed(error) => error,
+                })
+            }
+        }
     }
 
     /// Bytes of the block that so many get; `None` where there never can be one.

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::MemoryPool;
 use super::cache::Idle;
+use super::{MemoryPool, wake};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError, stay};
 use crate::error::Result;
@@ -25,9 +25,12 @@ impl MemoryPool {
         let all = bytes(&blocks);
         let released = free(core, lane, &mut blocks);
         let mut state = self.state.lock();
-        state.reserved -= all - bytes(&blocks);
+        let freed = all - bytes(&blocks);
+        state.reserved -= freed;
         blocks.into_iter().for_each(|block| state.idle.put(block));
+        let next = if freed > 0 { state.returned() } else { None };
         drop(state);
+        next.into_iter().for_each(wake);
         core.reactor().announce();
         released
     }

@@ -57,12 +57,16 @@ impl MemoryRequest {
                 self.in_flight = None;
             }
             let place = *self.place.get_or_insert_with(|| {
-                pool.state.lock().waiting.join(self.bytes as u64, self.budget.clone())
+                // What it will be charged.
+                let class = pool.class_of(self.bytes as u64).unwrap_or(self.bytes as u64);
+                pool.state.lock().waiting.join(class, self.budget.clone())
             });
             self.hear_of_loss(cx);
+            // Foreign, so with nothing held.
+            let waker = cx.waker().clone();
             let (replaced, turn, returned) = {
                 let mut state = pool.state.lock();
-                let replaced = state.waiting.wake_by(place, cx.waker().clone());
+                let replaced = state.waiting.wake_by(place, waker);
                 (replaced, state.waiting.is_turn_of(place), state.returned)
             };
             drop(replaced);
@@ -84,9 +88,10 @@ impl MemoryRequest {
     /// Whether somebody called it, who waits for an operation: memory came back meanwhile.
     fn is_called(&self, pool: &MemoryPool, cx: &Context<'_>) -> bool {
         let Some(place) = self.place else { return true };
+        let waker = cx.waker().clone();
         let mut state = pool.state.lock();
         // Taken by who called.
-        let before = state.waiting.wake_by(place, cx.waker().clone());
+        let before = state.waiting.wake_by(place, waker);
         let turn = state.waiting.is_turn_of(place);
         drop(state);
         before.is_none() && turn || self.core.reactor().check().is_err()

@@ -144,7 +144,8 @@ impl VecMemory {
         }
         let mut vec = ManuallyDrop::new(vec);
         VecMemory {
-            ptr: NonNull::from(vec.as_mut_slice()).cast(),
+            // Of the whole allocation, and not of its elements alone.
+            ptr: NonNull::new(vec.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()),
             bytes: size_of_val(vec.as_slice()),
             len: vec.len(),
             capacity: vec.capacity(),
