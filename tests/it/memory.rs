@@ -518,3 +518,57 @@ fn without_keeping_every_buffer_is_an_allocation_of_its_own() -> Result<()> {
     assert_eq!((calls.allocs, calls.frees), (2, 2));
     Ok(())
 }
+
+/// The driver has what was given back to it when its stream has come to that.
+#[test]
+fn who_waits_for_memory_waits_for_what_the_driver_was_given_back_and_does_not_have_yet()
+-> Result<()> {
+    let device = simulated_with(
+        SimOptions::new().schedule(Schedule::Stepped).total_memory(4 * KIB as u64),
+        |builder| builder.keep_memory(false),
+    );
+    let x = in_flight(&device, 4 * KIB)?;
+    let mut waiting = device.stream().in_scope(|| device.alloc_wait::<u8>(4 * KIB));
+    assert!(poll_once(&mut waiting).is_pending());
+    drop(x); // nobody has a buffer any more
+    assert!(poll_once(&mut waiting).is_pending());
+    run_to_end(&device);
+    assert_eq!(wait(waiting)?.len(), 4 * KIB);
+    Ok(())
+}
+
+#[test]
+fn who_waits_for_a_budget_by_what_it_is_charged_keeps_no_other_tenant_waiting() -> Result<()> {
+    let device = stepped();
+    let tenant = device.tenant(1000);
+    let _x = tenant.in_scope(|| device.alloc::<u8>(768))?;
+    // 100 bytes would fit, and 256 are charged.
+    let mut waiting = tenant.in_scope(|| device.alloc_wait::<u8>(100));
+    assert!(poll_once(&mut waiting).is_pending());
+    assert!(matches!(poll_once(&mut device.alloc_wait::<u8>(100)), Poll::Ready(Ok(_))));
+    Ok(())
+}
+
+#[test]
+fn a_charge_that_came_to_nothing_calls_who_waits_for_the_budget() -> Result<()> {
+    let device = small(4 * KIB as u64);
+    let tenant = device.tenant(2 * KIB as u64);
+    let _others = device.alloc::<u8>(3 * KIB)?;
+    let mine = tenant.in_scope(|| device.alloc::<u8>(KIB))?;
+    let mut waiting = tenant.in_scope(|| device.alloc_wait::<u8>(2 * KIB));
+    let wakes = Arc::new(Wakes::default());
+    assert!(poll_counted(&mut waiting, &wakes).is_pending(), "half of the budget is taken");
+    // Within the budget, and more than there is; nobody is woken by what it tried itself.
+    assert!(is_out_of_memory(tenant.in_scope(|| device.alloc::<u8>(KIB))));
+    assert_eq!(wakes.count(), 0, "there is no room for it yet");
+    drop(mine);
+    assert_eq!(wakes.count(), 1);
+    // What it had given back to the driver is there.
+    while poll_counted(&mut waiting, &wakes).is_pending() && wakes.count() < 2 {
+        wait(device.synchronize())?;
+    }
+    let called = wakes.count();
+    assert!(poll_counted(&mut waiting, &wakes).is_pending(), "the device has no room");
+    assert_eq!(wakes.count(), called, "it does not call itself");
+    Ok(())
+}

@@ -18,7 +18,6 @@ mod tenant;
 mod trim;
 
 use std::sync::Arc;
-use std::task::Waker;
 
 pub(crate) use budget::{Budget, Charge};
 pub(crate) use cache::Users;
@@ -29,10 +28,11 @@ pub use tenant::Tenant;
 pub use trim::Trim;
 
 use self::cache::{Cache, Idle};
-use self::queue::Queue;
+use self::queue::{Place, Queue};
 use super::DeviceCore;
 use crate::driver::{DevicePtr, Driver, DriverError};
 use crate::error::{Error, Result};
+use crate::foreign::contained;
 use crate::reactor::{Held, Lane, LaneId, OpKey, Operation, Recording, Ticket};
 use crate::sync::Mutex;
 
@@ -87,20 +87,15 @@ struct State {
     in_use_high_water: u64,
     reserved_high_water: u64,
     waiting: Queue,
-    /// Counts how often memory came back, of the device or of a budget.
-    returned: u64,
+    /// The last free on each lane that is not known to be finished: until then the driver does not have what
+    /// was given back to it, but for who comes after that.
+    freed: Users,
 }
 
 impl State {
     fn use_more(&mut self, bytes: u64) {
         self.in_use += bytes;
         self.in_use_high_water = self.in_use_high_water.max(self.in_use);
-    }
-
-    /// Memory came back: whom to wake.
-    fn returned(&mut self) -> Option<Waker> {
-        self.returned += 1;
-        self.waiting.take_next()
     }
 }
 
@@ -133,8 +128,20 @@ impl MemoryPool {
         budget: Option<&Arc<Budget>>,
         bytes: usize,
     ) -> Result<(DeviceBlock, Before)> {
+        self.allocate_for(core, lane, budget, bytes, None)
+    }
+
+    /// The same for `asker`, who waits in turn.
+    fn allocate_for(
+        &self,
+        core: &DeviceCore,
+        lane: &Arc<Lane>,
+        budget: Option<&Arc<Budget>>,
+        bytes: usize,
+        asker: Option<Place>,
+    ) -> Result<(DeviceBlock, Before)> {
         core.reactor().check()?;
-        let allocated = self.allocate_unannounced(core, lane, budget, bytes as u64);
+        let allocated = self.allocate_unannounced(core, lane, budget, bytes as u64, asker);
         if allocated.is_err() {
             core.reactor().announce();
         }
@@ -147,6 +154,7 @@ impl MemoryPool {
         lane: &Arc<Lane>,
         budget: Option<&Arc<Budget>>,
         bytes: u64,
+        asker: Option<Place>,
     ) -> Result<(DeviceBlock, Before)> {
         // Not asked of the driver if it is more than there is: before it refuses, it takes all that is free for a
         // moment (seen on an H200), and others are refused meanwhile.
@@ -159,15 +167,21 @@ impl MemoryPool {
         let charge = charge.transpose()?;
         let found = match self.reuse(core, lane, class) {
             Some(found) => Ok(found),
-            None => match self.ask(core, lane, class) {
-                Err(Unavailable::Exhausted) => self.allocate_under_pressure(core, lane, class),
+            None => match self.ask(core, lane, class, asker) {
+                Err(Unavailable::Exhausted) => {
+                    self.allocate_under_pressure(core, lane, class, asker)
+                }
                 asked => asked,
             },
         };
         match found {
             Ok((block, before)) => Ok((DeviceBlock { charge, ..block }, before)),
             Err(why) => {
-                drop(charge);
+                if charge.is_some() {
+                    // Others may have found the budget taken.
+                    drop(charge);
+                    self.wake_next(asker);
+                }
                 Err(match why {
                     Unavailable::Exhausted => self.exhausted(core, bytes),
                     Unavailable::Failed(error) => error,
@@ -226,6 +240,7 @@ impl MemoryPool {
         core: &DeviceCore,
         lane: &Arc<Lane>,
         class: u64,
+        asker: Option<Place>,
     ) -> Result<(DeviceBlock, Before), Unavailable> {
         {
             let mut state = self.state.lock();
@@ -245,6 +260,9 @@ impl MemoryPool {
             }
             Err(why) => {
                 state.reserved -= class;
+                drop(state);
+                // Others may have found the limit reached.
+                self.wake_next(asker);
                 Err(why)
             }
         }
@@ -286,20 +304,24 @@ impl MemoryPool {
         let DeviceBlock { ptr, bytes, home, charge } = block;
         drop(charge);
         let idle = Idle { ptr, bytes, home, users };
-        let (waker, released) = if self.keeps {
+        let released = if self.keeps {
             let mut state = self.state.lock();
             state.in_use -= bytes;
             state.idle.put(idle);
-            (state.returned(), Ok(()))
+            Ok(())
         } else {
+            self.state.lock().in_use -= bytes;
             let lane = self.lane_to_free_on(core, &idle);
-            let released = self.release(core, lane, vec![idle]);
-            let mut state = self.state.lock();
-            state.in_use -= bytes;
-            (state.returned(), released)
+            self.release(core, lane, vec![idle], None)
         };
-        waker.into_iter().for_each(wake);
+        self.wake_next(None);
         released
+    }
+
+    /// Memory came back, of the device or of a budget: wakes the one whose turn it is to try.
+    fn wake_next(&self, asker: Option<Place>) {
+        let next = self.state.lock().waiting.take_next(asker);
+        next.into_iter().for_each(|waker| _ = contained(|| waker.wake()));
     }
 
     /// All blocks that are kept, for closing the device.
@@ -307,11 +329,6 @@ impl MemoryPool {
         let idle = std::mem::take(&mut self.state.lock().idle);
         idle.iter().map(|block| block.ptr).collect()
     }
-}
-
-/// Wakes who waits for memory, with no lock held.
-fn wake(waker: Waker) {
-    crate::foreign::contained(|| waker.wake());
 }
 
 /// Bytes that the driver can be asked for, where it says: free ones, and those that its pool has.

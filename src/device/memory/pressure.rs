@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cache::{Idle, Users};
+use super::queue::Place;
 use super::{Before, DeviceBlock, MemoryPool, Unavailable};
 use crate::device::DeviceCore;
 use crate::error::{Error, Result};
@@ -22,6 +23,7 @@ impl MemoryPool {
         core: &DeviceCore,
         lane: &Arc<Lane>,
         class: u64,
+        asker: Option<Place>,
     ) -> Result<(DeviceBlock, Before), Unavailable> {
         self.sweep(core);
         if let Some(found) = self.reuse(core, lane, class) {
@@ -42,8 +44,8 @@ impl MemoryPool {
                 continue;
             }
             // On this lane: what it frees it can be given again at once.
-            self.release(core, lane, blocks)?;
-            match self.ask(core, lane, class) {
+            self.release(core, lane, blocks, asker)?;
+            match self.ask(core, lane, class, asker) {
                 Err(Unavailable::Exhausted) => {}
                 asked => return asked,
             }
@@ -51,7 +53,7 @@ impl MemoryPool {
         if let Err(cause) = core.driver().pool_trim(0, None) {
             return Err(core.reactor().refused("trimming device memory", cause).into());
         }
-        self.ask(core, lane, class)
+        self.ask(core, lane, class, asker)
     }
 
     /// Looks what has finished of what may still use blocks.

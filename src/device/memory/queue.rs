@@ -74,10 +74,11 @@ impl Queue {
         self.waiting.remove(at)?.waker
     }
 
-    /// Whom to wake, where memory or a budget has come back or a place is left: each whose turn it is.
-    pub(super) fn take_next(&mut self) -> Option<Waker> {
-        let first = self.waiting.iter().position(Waiting::is_within_budget)?;
-        self.waiting[first].waker.take()
+    /// Whom to wake, where memory or a budget has come back or a place is left: the one whose turn it is,
+    /// unless it is `asker`, who brought that about by trying.
+    pub(super) fn take_next(&mut self, asker: Option<Place>) -> Option<Waker> {
+        let first = self.waiting.iter_mut().find(|waiting| waiting.is_within_budget())?;
+        if Some(first.place) == asker { None } else { first.waker.take() }
     }
 }
 
@@ -118,9 +119,10 @@ mod tests {
         for place in [tenant, other] {
             queue.wake_by(place, Waker::noop().clone());
         }
-        assert!(queue.take_next().is_some(), "the other one");
-        assert!(queue.take_next().is_none(), "it is awake");
+        assert!(queue.take_next(None).is_some(), "the other one");
+        assert!(queue.take_next(None).is_none(), "it is awake");
         drop(spent);
-        assert!(queue.take_next().is_some(), "the tenant's");
+        assert!(queue.take_next(Some(tenant)).is_none(), "it is the tenant that asks");
+        assert!(queue.take_next(None).is_some(), "the tenant's");
     }
 }

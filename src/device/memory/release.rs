@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use super::MemoryPool;
 use super::cache::Idle;
-use super::{MemoryPool, wake};
+use super::queue::Place;
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError, stay};
 use crate::error::Result;
-use crate::reactor::{Enqueue, Held, Lane, Latest, OpKey, Operation, Recording, Waits};
+use crate::reactor::{Enqueue, Held, Lane, Latest, OpKey, Operation, Recording, Ticket, Waits};
 
 const FREE: OpKey = OpKey::of(&Operation::control("freeing device memory"));
 
@@ -20,17 +21,22 @@ impl MemoryPool {
         core: &DeviceCore,
         lane: &Arc<Lane>,
         mut blocks: Vec<Idle>,
+        asker: Option<Place>,
     ) -> Result<()> {
         let bytes = |blocks: &[Idle]| blocks.iter().map(|block| block.bytes).sum::<u64>();
         let all = bytes(&blocks);
-        let released = free(core, lane, &mut blocks);
+        let (freed, released) = free(core, lane, &mut blocks);
         let mut state = self.state.lock();
-        let freed = all - bytes(&blocks);
-        state.reserved -= freed;
+        state.reserved -= all - bytes(&blocks);
         blocks.into_iter().for_each(|block| state.idle.put(block));
-        let next = if freed > 0 { state.returned() } else { None };
+        if let Some(freed) = freed {
+            state.freed.retain(|other| other.lane != freed.lane && !core.is_known_finished(*other));
+            state.freed.push(freed);
+        }
         drop(state);
-        next.into_iter().for_each(wake);
+        if freed.is_some() {
+            self.wake_next(asker);
+        }
         core.reactor().announce();
         released
     }
@@ -49,25 +55,38 @@ impl MemoryPool {
     }
 }
 
-/// Frees from the back of `blocks`; what is left in it was not freed.
-fn free(core: &DeviceCore, lane: &Arc<Lane>, blocks: &mut Vec<Idle>) -> Result<()> {
+/// Frees from the back of `blocks`; what is left in it was not freed. The operation, if any was.
+fn free(
+    core: &DeviceCore,
+    lane: &Arc<Lane>,
+    blocks: &mut Vec<Idle>,
+) -> (Option<Ticket>, Result<()>) {
     let refused = |cause: DriverError| core.reactor().refused(FREE.name(), cause);
-    let (mut enqueue, waits) = behind_users(core, lane, blocks)?;
-    enqueue.take_uncounted_ticket();
-    enqueue.wait(&waits).map_err(refused)?;
-    let mut freed = Ok(());
+    let (mut enqueue, waits) = match behind_users(core, lane, blocks) {
+        Ok(behind) => behind,
+        Err(error) => return (None, Err(error)),
+    };
+    let ticket = enqueue.take_uncounted_ticket();
+    if let Err(cause) = enqueue.wait(&waits) {
+        return (None, Err(refused(cause)));
+    }
+    let mut freed = None;
+    let mut released = Ok(());
     while let Some(block) = blocks.pop() {
         // SAFETY: the block came from this driver's `alloc`, and whoever has its `Idle` is the only one who
         // can name it. Every operation that touches it is among its users (`Tracked` names all that may), so it
         // is finished, or before this point of `lane`, or waited for above.
-        if let Err(cause) = unsafe { enqueue.driver().free(block.ptr, enqueue.stream()) } {
-            blocks.push(block);
-            freed = Err(refused(cause));
-            break;
+        match unsafe { enqueue.driver().free(block.ptr, enqueue.stream()) } {
+            Ok(()) => freed = Some(ticket),
+            Err(cause) => {
+                blocks.push(block);
+                released = Err(refused(cause));
+                break;
+            }
         }
     }
     enqueue.finish(Recording::Lazy, Held::No);
-    freed
+    (freed, released)
 }
 
 /// Locks the lane, with the waits after which it comes after all users of the blocks.

@@ -1,13 +1,15 @@
 //! Waiting for device memory, in turn.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::budget::Budget;
 use super::queue::Place;
-use super::{Before, DeviceBlock, MemoryPool, wake};
+use super::{Before, DeviceBlock, MemoryPool};
 use crate::device::{DeviceCore, current};
 use crate::error::{Error, Result};
+use crate::foreign::contained;
 use crate::reactor::{Completion, Lane, LossKey};
 
 /// A request for a block that waits its turn. What memory it needs it gets in the order of `lane`, and
@@ -49,12 +51,11 @@ impl MemoryRequest {
         let pool = core.memory();
         loop {
             if let Some(in_flight) = &mut self.in_flight {
-                // Its error is the device's, which the next try tells.
-                if std::pin::Pin::new(in_flight).poll(cx).is_pending() && !self.is_called(pool, cx)
-                {
-                    return Poll::Pending;
+                match Pin::new(in_flight).poll(cx) {
+                    Poll::Ready(Err(error)) => return self.answer(Err(error)),
+                    Poll::Pending if !self.is_called(pool, cx) => return Poll::Pending,
+                    _ => self.in_flight = None,
                 }
-                self.in_flight = None;
             }
             let place = *self.place.get_or_insert_with(|| {
                 // What it will be charged.
@@ -64,20 +65,23 @@ impl MemoryRequest {
             self.hear_of_loss(cx);
             // Foreign, so with nothing held.
             let waker = cx.waker().clone();
-            let (replaced, turn, returned) = {
+            // Before it tries: whatever comes back from here on wakes it.
+            let (replaced, turn) = {
                 let mut state = pool.state.lock();
                 let replaced = state.waiting.wake_by(place, waker);
-                (replaced, state.waiting.is_turn_of(place), state.returned)
+                (replaced, state.waiting.is_turn_of(place))
             };
             drop(replaced);
             if !turn && core.reactor().check().is_ok() {
                 return Poll::Pending;
             }
-            let error = match pool.allocate(&core, &self.lane, self.budget.as_ref(), self.bytes) {
+            let budget = self.budget.as_ref();
+            let allocated = pool.allocate_for(&core, &self.lane, budget, self.bytes, Some(place));
+            let error = match allocated {
                 Ok(granted) => return self.answer(Ok(granted)),
                 Err(error) => error,
             };
-            match self.next(pool, error, returned) {
+            match self.next(pool, error) {
                 Next::Again => {}
                 Next::Wait => return Poll::Pending,
                 Next::GiveUp(error) => return self.answer(Err(error)),
@@ -97,29 +101,15 @@ impl MemoryRequest {
         before.is_none() && turn || self.core.reactor().check().is_err()
     }
 
-    /// What to do about an error, if since then memory came back `returned` times.
-    fn next(&mut self, pool: &MemoryPool, error: Error, returned: u64) -> Next {
-        let (in_use, is_new) = {
-            let state = pool.state.lock();
-            (state.in_use, state.returned != returned)
-        };
+    /// What to do about an error.
+    fn next(&mut self, pool: &MemoryPool, error: Error) -> Next {
         match &error {
-            Error::OverBudget { requested, budget, .. } if requested <= budget => {
-                if is_new {
-                    Next::Again
-                } else {
-                    Next::Wait
-                }
-            }
+            Error::OverBudget { requested, budget, .. } if requested <= budget => Next::Wait,
             Error::OutOfMemory { requested, limit, .. } if requested <= limit => {
-                if is_new {
-                    return Next::Again;
-                }
                 self.in_flight = pool.something_in_flight(&self.core);
                 match self.in_flight {
                     Some(_) => Next::Again,
-                    None if in_use > 0 => Next::Wait,
-                    // Nothing of ours can come back.
+                    None if pool.has_some_to_come_back() => Next::Wait,
                     None => Next::GiveUp(error),
                 }
             }
@@ -144,10 +134,10 @@ impl MemoryRequest {
         let Some(place) = self.place.take() else { return };
         let (own, next) = {
             let mut state = self.core.memory().state.lock();
-            (state.waiting.leave(place), state.waiting.take_next())
+            (state.waiting.leave(place), state.waiting.take_next(None))
         };
         drop(own);
-        next.into_iter().for_each(wake);
+        next.into_iter().for_each(|waker| _ = contained(|| waker.wake()));
     }
 }
 
@@ -158,11 +148,17 @@ impl Drop for MemoryRequest {
 }
 
 impl MemoryPool {
-    /// A future of an operation that may still touch memory which nobody has.
+    /// A future of an operation that may still touch memory which nobody has, or of a free.
     fn something_in_flight(&self, core: &DeviceCore) -> Option<Completion> {
         let state = self.state.lock();
-        let mut users = state.idle.iter().flat_map(|block| &block.users);
-        let user = users.find(|user| !core.is_known_finished(**user))?;
+        let users = state.idle.iter().flat_map(|block| &block.users).chain(&state.freed);
+        let user = users.copied().find(|user| !core.is_known_finished(*user))?;
         Some(core.lane(user.lane)?.completion(user.seq))
+    }
+
+    /// Whether somebody has memory of this device, or is about to get some or to give it back.
+    fn has_some_to_come_back(&self) -> bool {
+        let state = self.state.lock();
+        state.reserved > state.idle.bytes()
     }
 }

@@ -73,7 +73,7 @@ impl MemoryPool {
         let blocks = self.state.lock().idle.take_up_to(bytes, unused);
         let bytes = blocks.iter().map(|block| block.bytes).sum();
         if !blocks.is_empty() {
-            self.release(core, core.streams().reclaim(), blocks)?;
+            self.release(core, core.streams().reclaim(), blocks, None)?;
         }
         Ok(bytes)
     }
