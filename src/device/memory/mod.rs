@@ -34,7 +34,7 @@ use crate::driver::{DevicePtr, Driver, DriverError};
 use crate::error::{Error, Result};
 use crate::foreign::contained;
 use crate::reactor::{Held, Lane, LaneId, OpKey, Operation, Recording, Ticket};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 const ALLOCATE: OpKey = OpKey::of(&Operation::control("allocating device memory"));
 
@@ -180,7 +180,7 @@ impl MemoryPool {
                 if charge.is_some() {
                     // Others may have found the budget taken.
                     drop(charge);
-                    self.wake_next(asker);
+                    wake_next(self.state.lock(), asker);
                 }
                 Err(match why {
                     Unavailable::Exhausted => self.exhausted(core, bytes),
@@ -224,7 +224,7 @@ impl MemoryPool {
     fn hand_out(
         &self,
         core: &DeviceCore,
-        mut state: crate::sync::MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, State>,
         idle: Option<Idle>,
     ) -> Option<(DeviceBlock, Before)> {
         let Idle { ptr, bytes, home, mut users } = idle?;
@@ -260,9 +260,8 @@ impl MemoryPool {
             }
             Err(why) => {
                 state.reserved -= class;
-                drop(state);
                 // Others may have found the limit reached.
-                self.wake_next(asker);
+                wake_next(state, asker);
                 Err(why)
             }
         }
@@ -304,24 +303,19 @@ impl MemoryPool {
         let DeviceBlock { ptr, bytes, home, charge } = block;
         drop(charge);
         let idle = Idle { ptr, bytes, home, users };
-        let released = if self.keeps {
-            let mut state = self.state.lock();
-            state.in_use -= bytes;
+        let mut state = self.state.lock();
+        state.in_use -= bytes;
+        if self.keeps {
             state.idle.put(idle);
-            Ok(())
-        } else {
-            self.state.lock().in_use -= bytes;
-            let lane = self.lane_to_free_on(core, &idle);
-            self.release(core, lane, vec![idle], None)
-        };
-        self.wake_next(None);
+            wake_next(state, None);
+            return Ok(());
+        }
+        drop(state);
+        let lane = self.lane_to_free_on(core, &idle);
+        let released = self.release(core, lane, vec![idle], None);
+        // Whose charge came back, if nothing else did.
+        wake_next(self.state.lock(), None);
         released
-    }
-
-    /// Memory came back, of the device or of a budget: wakes the one whose turn it is to try.
-    fn wake_next(&self, asker: Option<Place>) {
-        let next = self.state.lock().waiting.take_next(asker);
-        next.into_iter().for_each(|waker| _ = contained(|| waker.wake()));
     }
 
     /// All blocks that are kept, for closing the device.
@@ -329,6 +323,14 @@ impl MemoryPool {
         let idle = std::mem::take(&mut self.state.lock().idle);
         idle.iter().map(|block| block.ptr).collect()
     }
+}
+
+/// Memory came back, of the device or of a budget: wakes the one whose turn it is to try. Found under the lock that
+/// it came back under: who sees that nothing more can come back sees that it was called.
+fn wake_next(mut state: MutexGuard<'_, State>, asker: Option<Place>) {
+    let next = state.waiting.take_next(asker);
+    drop(state);
+    next.into_iter().for_each(|waker| _ = contained(|| waker.wake()));
 }
 
 /// Bytes that the driver can be asked for, where it says: free ones, and those that its pool has.

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::MemoryPool;
 use super::cache::Idle;
 use super::queue::Place;
+use super::{MemoryPool, wake_next};
 use crate::device::DeviceCore;
 use crate::driver::{DevicePtr, DriverError, stay};
 use crate::error::Result;
@@ -33,10 +33,7 @@ impl MemoryPool {
             state.freed.retain(|other| other.lane != freed.lane && !core.is_known_finished(*other));
             state.freed.push(freed);
         }
-        drop(state);
-        if freed.is_some() {
-            self.wake_next(asker);
-        }
+        wake_next(state, asker);
         core.reactor().announce();
         released
     }

@@ -81,7 +81,7 @@ impl MemoryRequest {
                 Ok(granted) => return self.answer(Ok(granted)),
                 Err(error) => error,
             };
-            match self.next(pool, error) {
+            match self.next(pool, cx, error) {
                 Next::Again => {}
                 Next::Wait => return Poll::Pending,
                 Next::GiveUp(error) => return self.answer(Err(error)),
@@ -102,7 +102,7 @@ impl MemoryRequest {
     }
 
     /// What to do about an error.
-    fn next(&mut self, pool: &MemoryPool, error: Error) -> Next {
+    fn next(&mut self, pool: &MemoryPool, cx: &Context<'_>, error: Error) -> Next {
         match &error {
             Error::OverBudget { requested, budget, .. } if requested <= budget => Next::Wait,
             Error::OutOfMemory { requested, limit, .. } if requested <= limit => {
@@ -110,6 +110,8 @@ impl MemoryRequest {
                 match self.in_flight {
                     Some(_) => Next::Again,
                     None if pool.has_some_to_come_back() => Next::Wait,
+                    // It has come back since.
+                    None if self.is_called(pool, cx) => Next::Again,
                     None => Next::GiveUp(error),
                 }
             }
