@@ -36,7 +36,7 @@ const PERIOD: usize = 4096;
 async fn main() -> Result<()> {
     let device = device::open()?;
     let simulated = device.info().simulated;
-    let (kib, rounds) = if simulated { (512, 150) } else { (64 << 10, 1_900) };
+    let (kib, rounds) = if simulated { (512, 150) } else { (64 << 10, 2_750) };
     let batches: Vec<_> = (0..STEPS).map(|step| batch(step, kib << 10)).collect();
     let times = if simulated { "virtual" } else { "wall" };
     println!("{STEPS} batches of {kib} KiB of ordinary memory; {times} times");

@@ -75,7 +75,7 @@ const FULL: Plan = Plan {
     rounds: 2_000,
     batch: 64 << 20,
     batches: 24,
-    work: 1_900,
+    work: 2_750,
     chunk: 1 << 22,
 };
 
