@@ -87,6 +87,15 @@ impl State {
     }
 }
 
+/// When there is room.
+enum Room {
+    Now,
+    /// When that has ended, unless others take it.
+    After(Completion),
+    /// All that takes it is being enqueued by other threads.
+    Soon,
+}
+
 /// The right to enqueue one operation. What is dropped without having been enqueued is not in flight.
 #[derive(Debug)]
 pub(crate) struct Admitted<'f> {
@@ -158,17 +167,14 @@ impl Flow {
         core.look(tickets);
     }
 
-    /// What to wait for until there is room for what was refused last; `None` where there is.
-    fn waits_for(&self, core: &DeviceCore) -> Option<Completion> {
+    /// What to wait for until there is room for what was refused last.
+    fn room(&self, core: &DeviceCore) -> Room {
         let mut state = self.state.lock();
         let exceeds = |all: InFlight, wanted| all.exceeds(wanted, self.limit).is_some();
-        if !exceeds(state.all, state.wanted) {
-            return None;
-        }
         state.sweep(core);
         let mut left = state.all;
         if !exceeds(left, state.wanted) {
-            return None;
+            return Room::Now;
         }
         // The first after which there would be room, were they finished in the order enqueued.
         let wanted = state.wanted;
@@ -176,8 +182,10 @@ impl Flow {
             left.remove(one.amount);
             !exceeds(left, wanted)
         });
-        let ticket = last.or(state.enqueued.back())?.ticket;
-        core.lane(ticket.lane).map(|lane| lane.completion(ticket.seq))
+        let last = last.or(state.enqueued.back()).map(|one| one.ticket);
+        let completion =
+            last.and_then(|last| core.lane(last.lane).map(|lane| lane.completion(last.seq)));
+        completion.map_or(Room::Soon, Room::After)
     }
 }
 
@@ -228,9 +236,14 @@ impl Future for DeviceReady {
                 ended?;
             }
             let core = self.core.clone();
-            match core.flow().and_then(|flow| flow.waits_for(&core)) {
-                Some(next) => self.waits_for = Some(next),
-                None => return Poll::Ready(core.reactor().check()),
+            core.reactor().check()?;
+            match core.flow().map_or(Room::Now, |flow| flow.room(&core)) {
+                Room::Now => return Poll::Ready(Ok(())),
+                Room::After(next) => self.waits_for = Some(next),
+                Room::Soon => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
             }
         }
     }

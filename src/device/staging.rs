@@ -85,6 +85,9 @@ pub(crate) trait Staged: Send + Sync {
     /// with the turn.
     fn turn(self: Arc<Self>, chunk: Option<PinnedBlock>);
 
+    /// There is no thread, and none can be started: it ends with that error.
+    fn without_a_thread(self: Arc<Self>, error: Arc<io::Error>);
+
     fn in_line(&self) -> &InLine;
 }
 
@@ -172,18 +175,15 @@ impl Staging {
         free.into_iter().for_each(|chunk| give_back(core, chunk));
     }
 
-    /// Has a transfer get a turn, where it does not stand in line already.
-    ///
-    /// # Errors
-    ///
-    /// There is no thread, and none can be started.
-    pub(crate) fn line_up(&self, core: &DeviceCore, transfer: Arc<dyn Staged>) -> io::Result<()> {
+    /// Has a transfer get a turn, where it does not stand in line already. Where there is no thread, and none can be
+    /// started, it ends.
+    pub(crate) fn line_up(&self, core: &DeviceCore, transfer: Arc<dyn Staged>) {
         let mut state = self.line.state.lock();
         if transfer.in_line().ready.swap(true, Relaxed) {
-            return Ok(());
+            return;
         }
         state.ready.push_back(Turn { transfer, chunk: None });
-        self.wake(core, state)
+        self.wake(core, state);
     }
 
     /// A chunk that is free, with whatever is in it.
@@ -225,7 +225,7 @@ impl Staging {
         if state.made == 0 {
             // Who starves counted on what could not be made.
             state.starving_try_again();
-            let _ = self.wake(core, state);
+            self.wake(core, state);
             return Err(refused);
         }
         state.most = state.made;
@@ -243,7 +243,7 @@ impl Staging {
             transfer.in_line().starving.store(false, Relaxed);
             state.ready.push_front(Turn { transfer, chunk: Some(chunk) });
             // There is a thread: there was one for this chunk.
-            let _ = self.wake(core, state);
+            self.wake(core, state);
         } else if state.transfers > 0 {
             state.free.push(chunk);
         } else {
@@ -260,15 +260,15 @@ impl Staging {
         state.made -= 1;
         state.starving_try_again();
         // There is a thread: there was one for this chunk.
-        let _ = self.wake(core, state);
+        self.wake(core, state);
     }
 
     /// Has a thread see to what is ready.
-    fn wake(&self, core: &DeviceCore, mut state: MutexGuard<'_, State>) -> io::Result<()> {
+    fn wake(&self, core: &DeviceCore, mut state: MutexGuard<'_, State>) {
         if state.ready.len() <= state.idle || state.threads == self.options.threads {
             drop(state);
             self.line.changed.notify_one();
-            return Ok(());
+            return;
         }
         state.threads += 1;
         let index = state.threads;
@@ -276,11 +276,24 @@ impl Staging {
         let line = self.line.clone();
         let name = format!("headwater-{}-stage-{index}", core.number());
         match thread::Builder::new().name(name).spawn(move || line.serve()) {
-            Ok(_) => Ok(()),
+            Ok(_) => {}
             Err(error) => {
                 let mut state = self.line.state.lock();
                 state.threads -= 1;
-                if state.threads == 0 { Err(error) } else { Ok(()) }
+                if state.threads > 0 {
+                    return;
+                }
+                // Also those who were told that there is one, which then was not started either.
+                let error = Arc::new(error);
+                let stranded = std::mem::take(&mut state.ready);
+                drop(state);
+                for Turn { transfer, chunk } in stranded {
+                    transfer.in_line().ready.store(false, Relaxed);
+                    transfer.without_a_thread(error.clone());
+                    if let Some(chunk) = chunk {
+                        self.release(core, chunk);
+                    }
+                }
             }
         }
     }

@@ -105,6 +105,10 @@ pub(super) fn run_once(
     // What is kept for reuse is no buffer's: the driver gets it back. A device that was lost keeps it.
     // Events that were not recorded yet are by the first turn, and reached by the second.
     for _ in 0..2 {
+        // Nothing settles on a device that is stuck, which takes its time to tell.
+        if sim.stuck().is_some() {
+            break;
+        }
         for core in devices.iter().map(Device::core) {
             let _ = core.memory().release_idle(core, u64::MAX);
         }

@@ -253,7 +253,7 @@ fn begin(
 ) -> Result<Copying> {
     let opened = Opened::new(core, stream.lane(), direction, place)?;
     let counts = Arc::<Counts>::default();
-    let transfer = Transfer::begin(opened, stream, host, counts.clone())?;
+    let transfer = Transfer::begin(opened, stream, host, counts.clone());
     let (outcome, transfer) = (transfer.outcome().clone(), Arc::downgrade(&transfer));
     Ok(Copying::Staged { outcome, counts, transfer })
 }

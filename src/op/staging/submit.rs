@@ -198,6 +198,15 @@ impl Opened {
     }
 }
 
+impl Drop for Opened {
+    /// By a panic: else it was closed before.
+    fn drop(&mut self) {
+        if !self.ended.load(Relaxed) {
+            self.end(true);
+        }
+    }
+}
+
 /// Opens an access: notes it as open, and has the lane wait for what it conflicts with.
 fn open(
     core: &Arc<DeviceCore>,

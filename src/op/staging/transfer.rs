@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -108,17 +109,14 @@ enum Step {
 }
 
 impl Transfer {
-    /// Begins a transfer, in which the device's threads do all the work.
-    ///
-    /// # Errors
-    ///
-    /// There is no thread, and none can be started.
+    /// Begins a transfer, in which the device's threads do all the work. It ends with an error where there is none,
+    /// and none can be started.
     pub(super) fn begin(
         opened: Opened,
         stream: Stream,
         host: Host,
         counts: Arc<Counts>,
-    ) -> Result<Arc<Self>> {
+    ) -> Arc<Self> {
         let state = State {
             stream: Some(stream),
             host: Some(Arc::new(host)),
@@ -141,12 +139,8 @@ impl Transfer {
         });
         let core = transfer.opened.core();
         core.staging().begin();
-        if let Err(error) = core.staging().line_up(core, transfer.clone()) {
-            transfer.opened.end(true);
-            core.staging().end(core);
-            return Err(Error::Thread(Arc::new(error)));
-        }
-        Ok(transfer)
+        core.staging().line_up(core, transfer.clone());
+        transfer
     }
 
     /// Nobody wants it any more: when this returns no copy is enqueued that is not yet, and who uses the
@@ -163,10 +157,7 @@ impl Transfer {
 
     fn line_up(self: &Arc<Self>) {
         let core = self.opened.core();
-        // There is a thread, since it was begun.
-        if let Err(error) = core.staging().line_up(core, self.clone()) {
-            contained(|| tracing::error!(%error, "a transfer has no thread"));
-        }
+        core.staging().line_up(core, self.clone());
     }
 
     /// No more pieces; those that are in flight are seen to end.
@@ -484,6 +475,17 @@ impl Staged for Transfer {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.raise_race())) {
             self.fail(Ended::Panicked(payload));
             self.line_up();
+        }
+    }
+
+    /// Nothing of it is in flight: with a thread that saw to that, there would be one.
+    fn without_a_thread(self: Arc<Self>, error: Arc<io::Error>) {
+        self.fail(Ended::Failed(Error::Thread(error)));
+        let mut state = self.state.lock();
+        let (stream, host) = (state.stream.take(), state.host.take());
+        drop(state);
+        if host.is_some() {
+            self.end(stream, host, true);
         }
     }
 
