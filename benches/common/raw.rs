@@ -42,17 +42,29 @@ macro_rules! call {
 #[allow(unused_imports, reason = "whoever includes this file makes calls of its own, or none")]
 pub(crate) use call;
 
+/// The device and its primary context, which is current in this thread from here on.
+pub(crate) fn primary_context(ordinal: usize) -> Answer<(CUdevice, CUcontext)> {
+    let (mut device, mut context) = (0, null_mut());
+    call!(cuInit(0))?;
+    call!(cuDeviceGet(&mut device, i32::try_from(ordinal)?))?;
+    call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
+    call!(cuCtxSetCurrent(context))?;
+    Ok((device, context))
+}
+
+/// One that is not ordered with the default stream.
+pub(crate) fn stream() -> Answer<CUstream> {
+    let mut stream = null_mut();
+    let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+    call!(cuStreamCreateWithPriority(&mut stream, flags, 0))?;
+    Ok(stream)
+}
+
 impl Raw {
     /// On the primary context of device `ordinal`.
     pub(crate) fn new(ordinal: usize) -> Answer<Self> {
-        let (mut device, mut context) = (0, null_mut());
-        call!(cuInit(0))?;
-        call!(cuDeviceGet(&mut device, i32::try_from(ordinal)?))?;
-        call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
-        call!(cuCtxSetCurrent(context))?;
-        let (mut stream, mut event) = (null_mut(), null_mut());
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        call!(cuStreamCreateWithPriority(&mut stream, flags, 0))?;
+        let (_, context) = primary_context(ordinal)?;
+        let (stream, mut event) = (stream()?, null_mut());
         call!(cuEventCreate(&mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint))?;
         let (mut module, mut empty) = (null_mut(), null_mut());
         call!(cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;

@@ -8,7 +8,7 @@ use cudarc::driver::sys::*;
 
 use crate::Answer;
 use crate::grid::{CELL, SIDE, STEPS, neighbours};
-use crate::raw::call;
+use crate::raw::{self, call, primary_context};
 
 const PTX: &str = concat!(include_str!("../../kernels/probe.ptx"), "\0");
 
@@ -26,20 +26,11 @@ pub(crate) struct RawGrid {
 impl RawGrid {
     /// On the primary context of device `ordinal`.
     pub(crate) fn new(ordinal: usize) -> Answer<Self> {
-        let (mut device, mut context) = (0, null_mut());
-        call!(cuInit(0))?;
-        call!(cuDeviceGet(&mut device, i32::try_from(ordinal)?))?;
-        call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
-        call!(cuCtxSetCurrent(context))?;
+        let (_, context) = primary_context(ordinal)?;
         let (mut module, mut kernel) = (null_mut(), null_mut());
         call!(cuModuleLoadData(&mut module, PTX.as_ptr().cast()))?;
         call!(cuModuleGetFunction(&mut kernel, module, c"empty_stencil".as_ptr()))?;
-        let stream = |_| {
-            let mut stream = null_mut();
-            let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-            call!(cuStreamCreateWithPriority(&mut stream, flags, 0))?;
-            Answer::Ok(stream)
-        };
+        let stream = |_| raw::stream();
         let event = |_| {
             let mut event = null_mut();
             call!(cuEventCreate(&mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint))?;

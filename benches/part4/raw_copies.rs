@@ -1,14 +1,14 @@
 //! The other side: copies and allocations by the driver alone.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr::{self, null_mut};
 use std::time::Instant;
 
 use cudarc::driver::sys::*;
 
-use crate::raw::call;
+use crate::raw::{call, primary_context, stream};
 use crate::{Answer, micros};
 
 /// A stream, device memory, page-locked memory and a pool with the settings of ours. Never destroyed: it
@@ -29,14 +29,8 @@ pub(crate) struct Memory {
 impl RawCopies {
     /// On the primary context of device `ordinal`.
     pub(crate) fn new(ordinal: usize) -> Answer<Self> {
-        let (mut device, mut context) = (0, null_mut());
-        call!(cuInit(0))?;
-        call!(cuDeviceGet(&mut device, i32::try_from(ordinal)?))?;
-        call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
-        call!(cuCtxSetCurrent(context))?;
-        let mut stream = null_mut();
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        call!(cuStreamCreateWithPriority(&mut stream, flags, 0))?;
+        let (device, context) = primary_context(ordinal)?;
+        let stream = stream()?;
         // SAFETY: integers, a pointer and enums that have a zero variant.
         let mut props: CUmemPoolProps = unsafe { mem::zeroed() };
         props.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
