@@ -573,3 +573,30 @@ fn a_charge_that_came_to_nothing_calls_who_waits_for_the_budget() -> Result<()> 
     assert_eq!(wakes.count(), called, "it does not call itself");
     Ok(())
 }
+
+#[test]
+fn what_has_finished_since_it_was_looked_at_is_not_waited_for_under_pressure() -> Result<()> {
+    let device = small(4 * KIB as u64);
+    let mut x = device.stream().in_scope(|| device.alloc::<u8>(3 * KIB))?;
+    let mut filled = device.stream().in_scope(|| x.fill(1))?;
+    assert!(poll_once(&mut filled).is_pending(), "an event is recorded");
+    run_to_end(&device); // of which nobody is told
+    drop((filled, x));
+    let waits = || device.driver_calls().expect("counted").stream_waits;
+    let before = waits();
+    let _y = in_flight(&device, 4 * KIB)?;
+    assert_eq!(waits(), before);
+    Ok(())
+}
+
+#[test]
+fn what_nobody_uses_is_given_back_rather_than_what_is_in_flight() -> Result<()> {
+    let device = small(4 * KIB as u64);
+    let unused = in_flight(&device, 2 * KIB)?;
+    run_to_end(&device);
+    wait(device.synchronize())?;
+    drop((unused, in_flight(&device, 1792)?));
+    let _x = in_flight(&device, 1536)?;
+    assert!(!last_waits(sim(&device)));
+    Ok(())
+}
