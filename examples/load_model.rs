@@ -70,7 +70,7 @@ async fn main() -> Answer<()> {
     let model = load(&device, &file).await?;
     let seconds = started.elapsed().as_secs_f64();
     let mib = file.len() as f64 / f64::from(1 << 20);
-    println!("{} tensors, {mib:.1} MiB, in {:.1} ms", model.len(), seconds * 1e3);
+    println!("{} tensors, {mib:.1} MiB, in {:.1} ms (wall)", model.len(), seconds * 1e3);
     let digest = check(&model, &file).await?;
     println!("every byte is right");
     digest.tell();

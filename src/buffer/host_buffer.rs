@@ -113,6 +113,14 @@ impl<T: Pod> HostBuffer<T> {
         HostBuffer::of_store(Store { memory, core, len: 0, size: size_of::<T>() })
     }
 
+    /// As memory that ordinary memory goes through.
+    pub(crate) fn staged(mut self) -> Self {
+        if let Some(memory) = &mut self.store.memory {
+            memory.set_staged();
+        }
+        self
+    }
+
     /// Memory with a copy of `elements` in it.
     #[track_caller]
     pub(crate) fn from_slice(core: &Arc<DeviceCore>, elements: &[T]) -> Result<Self> {

@@ -47,6 +47,10 @@ impl Pinned {
         pinned
     }
 
+    pub(super) fn set_staged(&mut self) {
+        self.tracked.set_staged();
+    }
+
     pub(super) fn kind(&self) -> HostKind {
         self.block.as_ref().map(PinnedBlock::kind).unwrap_or_default()
     }

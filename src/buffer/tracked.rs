@@ -23,6 +23,8 @@ pub(crate) struct Tracked {
     id: u64,
     device: u32,
     memory: Memory,
+    /// Ordinary memory goes through it, so it is gone when that is there.
+    staged: bool,
     bytes: usize,
     /// Held for bookkeeping only, never over a driver call or a waker.
     hazards: Mutex<Hazards>,
@@ -35,7 +37,7 @@ impl Tracked {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Relaxed);
         let hazards = Mutex::new(hazards);
-        Tracked { id, device, memory, bytes, hazards, frozen: None }
+        Tracked { id, device, memory, staged: false, bytes, hazards, frozen: None }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -48,6 +50,14 @@ impl Tracked {
 
     pub(crate) fn memory(&self) -> Memory {
         self.memory
+    }
+
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged
+    }
+
+    pub(super) fn set_staged(&mut self) {
+        self.staged = true;
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Hazards> {

@@ -144,7 +144,8 @@ pub enum Error {
         limit: u64,
     },
 
-    /// The device has as much in flight as it was opened for.
+    /// The device has as much in flight as it was opened for. Where a program comes near that, it awaits
+    /// [`Device::ready`](crate::Device::ready) and tries again, in a loop as for [`QueueFull`](Error::QueueFull): others may have taken the room.
     #[error(
         "{operation}: {in_flight} {what} are in flight on the device, which takes {limit}: no room for {needed} \
          more; await `ready()` of the device, then try again"
@@ -416,14 +417,14 @@ pub enum Error {
 
     /// A tenant was to have more device memory than its budget.
     #[error(
-        "a block of {requested} bytes was to be taken of a budget of {budget}, of which {in_use} are taken; {}",
+        "{requested} bytes were to be taken of a budget of {budget}, of which {in_use} are taken; {}",
         if requested > budget { "ask for less" } else {
             "drop buffers of this tenant, or wait for that with `alloc_wait`"
         }
     )]
     #[non_exhaustive]
     OverBudget {
-        /// Bytes of the block that would have been taken.
+        /// Bytes asked for.
         requested: u64,
         /// Bytes of the tenant's buffers.
         in_use: u64,

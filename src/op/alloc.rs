@@ -36,8 +36,12 @@ impl Device {
     }
 
     /// `len` elements of device memory with nothing in them, as soon as there is room for them: waits its turn
-    /// for memory that other buffers have, and for room in the budget of a [`Tenant`](crate::Tenant). The current stream and tenant
-    /// are those of the call.
+    /// for memory that other buffers have, and for room in the budget of a [`Tenant`](crate::Tenant). The stream and the tenant are those
+    /// that are current where this is called, and not where it is awaited.
+    ///
+    /// Ask once for all that a piece of work needs, and take it apart ([`split_at_mut`](DeviceBuffer::split_at_mut),
+    /// [`into_parts`](DeviceBuffer::into_parts)): who holds some and waits for more can wait for others who do the same, for good.
+    /// [`MemoryStats::waiting`](crate::MemoryStats::waiting) and [`TenantStats::waiting`](crate::TenantStats::waiting) tell how many wait.
     ///
     /// Requests are served in the order in which they first found no memory: no later one is served before one that waits for
     /// the device's memory, however small it is. [`Device::alloc`] does not wait, and takes what it finds.

@@ -163,7 +163,11 @@ fn admit<'c, 'a, O: AsRef<Operand<'a>>>(
     calls: u64,
 ) -> Result<Option<Admitted<'c>>> {
     let Some(flow) = core.flow() else { return Ok(None) };
+    // What ordinary memory goes through is bounded by itself.
     let operands = operands.iter().map(AsRef::as_ref);
+    if operands.clone().any(|operand| operand.tracked.is_some_and(Tracked::is_staged)) {
+        return Ok(None);
+    }
     let pinned = operands.filter(|o| o.tracked.is_some_and(|t| t.memory() == Memory::Pinned));
     let bytes = pinned.map(|operand| operand.access.region.bytes() as u64).sum();
     flow.admit(core, op.name(), bytes, calls).map(Some)

@@ -307,8 +307,8 @@ fn all() -> Result<Vec<Told>> {
     );
     put(
         "more than a tenant has",
-        "a block of 1024 bytes was to be taken of a budget of 1000, of which 0",
-        device.tenant(1_000).in_scope(|| device.alloc::<u8>(1_000)).map(drop),
+        "1001 bytes were to be taken of a budget of 1000, of which 0",
+        device.tenant(1_000).in_scope(|| device.alloc::<u8>(1_001)).map(drop),
     );
     put("a block of a million threads", "[1000000, 1, 1]", thick(&mut x).map(drop));
     put(

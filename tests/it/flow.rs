@@ -115,3 +115,19 @@ fn without_a_limit_there_is_always_room_and_nothing_is_counted() -> Result<()> {
     run_to_end(&device);
     Ok(())
 }
+
+/// Whatever its size: what it goes through is bounded by itself.
+#[test]
+fn ordinary_memory_is_not_counted() -> Result<()> {
+    let device = stepped_with(|builder| builder.in_flight_bytes(4 * KIB as u64));
+    let uploads: Vec<_> = (0..4).map(|i| device.upload(vec![i; 3 * KIB])).collect();
+    assert_eq!(told(&device), (0, 0));
+    run_to_end(&device);
+    for (i, upload) in uploads.into_iter().enumerate() {
+        let x = wait(upload)?;
+        let back = x.to_vec();
+        run_to_end(&device);
+        assert_eq!(wait(back)?, vec![i as u8; 3 * KIB]);
+    }
+    Ok(())
+}

@@ -538,14 +538,19 @@ fn who_waits_for_memory_waits_for_what_the_driver_was_given_back_and_does_not_ha
 }
 
 #[test]
-fn who_waits_for_a_budget_by_what_it_is_charged_keeps_no_other_tenant_waiting() -> Result<()> {
+fn a_budget_is_of_what_is_asked_for_and_tells_who_waits_for_it() -> Result<()> {
     let device = stepped();
-    let tenant = device.tenant(1000);
-    let _x = tenant.in_scope(|| device.alloc::<u8>(768))?;
-    // 100 bytes would fit, and 256 are charged.
-    let mut waiting = tenant.in_scope(|| device.alloc_wait::<u8>(100));
+    let tenant = device.tenant(1_100_000);
+    let all = tenant.in_scope(|| device.alloc::<u8>(1_100_000))?; // though its block is larger
+    let mut waiting = tenant.in_scope(|| device.alloc_wait::<u8>(1));
+    let mut other = device.tenant(1).in_scope(|| device.alloc_wait::<u8>(1));
     assert!(poll_once(&mut waiting).is_pending());
-    assert!(matches!(poll_once(&mut device.alloc_wait::<u8>(100)), Poll::Ready(Ok(_))));
+    assert!(matches!(poll_once(&mut other), Poll::Ready(Ok(_))));
+    assert_eq!((tenant.memory().in_use, tenant.memory().waiting), (1_100_000, 1));
+    drop(all);
+    let Poll::Ready(one) = poll_once(&mut waiting) else { panic!("there is room") };
+    let one = one?;
+    assert_eq!((tenant.memory().in_use, tenant.memory().waiting), (one.len() as u64, 0));
     Ok(())
 }
 

@@ -161,8 +161,8 @@ impl MemoryPool {
         let Some(class) = self.class_of(bytes) else { return Err(self.exhausted(core, bytes)) };
         let charge = budget.map(|budget| {
             let over =
-                |in_use| Error::OverBudget { requested: class, in_use, budget: budget.limit() };
-            budget.charge(class).map_err(over)
+                |in_use| Error::OverBudget { requested: bytes, in_use, budget: budget.limit() };
+            budget.charge(bytes).map_err(over)
         });
         let charge = charge.transpose()?;
         let found = match self.reuse(core, lane, class) {

@@ -53,6 +53,14 @@ impl Queue {
         self.waiting.len()
     }
 
+    /// How many wait that are of this budget.
+    pub(super) fn of_budget(&self, budget: &Arc<Budget>) -> usize {
+        let is_of = |waiting: &&Waiting| {
+            waiting.budget.as_ref().is_some_and(|own| Arc::ptr_eq(own, budget))
+        };
+        self.waiting.iter().filter(is_of).count()
+    }
+
     /// Whether it is a request's turn to try.
     pub(super) fn is_turn_of(&self, place: Place) -> bool {
         let Some(at) = self.waiting.iter().position(|waiting| waiting.place == place) else {

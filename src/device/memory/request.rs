@@ -58,9 +58,7 @@ impl MemoryRequest {
                 }
             }
             let place = *self.place.get_or_insert_with(|| {
-                // What it will be charged.
-                let class = pool.class_of(self.bytes as u64).unwrap_or(self.bytes as u64);
-                pool.state.lock().waiting.join(class, self.budget.clone())
+                pool.state.lock().waiting.join(self.bytes as u64, self.budget.clone())
             });
             self.hear_of_loss(cx);
             // Foreign, so with nothing held.

@@ -1,6 +1,9 @@
 //! How much device memory there is, and who has it.
 
+use std::sync::Arc;
+
 use super::MemoryPool;
+use super::budget::Budget;
 use crate::device::{Device, DeviceCore};
 
 /// Bytes of device memory that this `Device` has of the driver, by what becomes of them. Blocks are up to an
@@ -23,11 +26,11 @@ pub struct MemoryStats {
     /// What these may be together: [`DeviceBuilder::memory_limit`](crate::DeviceBuilder::memory_limit), or what
     /// the device has.
     pub limit: u64,
-    /// Requests that wait in [`Device::alloc_wait`].
+    /// Requests that wait in [`Device::alloc_wait`], those of tenants among them.
     pub waiting: usize,
 }
 
-/// Bytes of device memory that one [`Tenant`](crate::Tenant) has.
+/// Bytes of device memory that one [`Tenant`](crate::Tenant) has: as many as were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantStats {
@@ -37,6 +40,8 @@ pub struct TenantStats {
     pub high_water: u64,
     /// What they may be.
     pub limit: u64,
+    /// Requests of its that wait in [`Device::alloc_wait`], for its budget or for the device's memory.
+    pub waiting: usize,
 }
 
 impl Device {
@@ -49,6 +54,10 @@ impl Device {
 }
 
 impl MemoryPool {
+    pub(super) fn waiting_of(&self, budget: &Arc<Budget>) -> usize {
+        self.state.lock().waiting.of_budget(budget)
+    }
+
     fn stats(&self, core: &DeviceCore) -> MemoryStats {
         self.sweep(core);
         let (in_flight, cached) = self.idle_bytes(core);

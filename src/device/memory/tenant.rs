@@ -11,7 +11,9 @@ use crate::device::{Device, DeviceCore};
 /// several. A handle, cheap to clone.
 ///
 /// What is allocated inside of [`scope`](Tenant::scope) or [`in_scope`](Tenant::in_scope) counts against its budget until
-/// the buffer is dropped, wherever it has gone by then. An allocation beyond the budget is
+/// the buffer is dropped, wherever it has gone by then. That takes calls that are made inside: `tenant.scope(async { device.upload(x).await })`, and
+/// not `tenant.scope(device.upload(x))`, whose call comes before the scope. Tasks of [`spawn`](crate::spawn) are inside, those of
+/// `tokio::spawn` are not. An allocation beyond the budget is
 /// [`Error::OverBudget`](crate::Error::OverBudget), and [`Device::alloc_wait`] waits for its turn. The device's memory is
 /// not set apart: budgets may come to more than there is.
 ///
@@ -34,7 +36,7 @@ pub struct Tenant {
 }
 
 impl Device {
-    /// A part of the program that may have `bytes` bytes of device memory.
+    /// A part of the program that may have `bytes` bytes of device memory, as counted by what it asks for.
     pub fn tenant(&self, bytes: u64) -> Tenant {
         Tenant { core: self.core().clone(), budget: Budget::new(bytes) }
     }
@@ -46,11 +48,12 @@ impl Tenant {
         Device::from_core(self.core.clone())
     }
 
-    /// How much of its budget is taken. Asks nobody.
+    /// How much of its budget is taken, and how many wait. Asks nobody.
     pub fn memory(&self) -> TenantStats {
         let budget = &self.budget;
         let Taken { in_use, high_water } = budget.taken();
-        TenantStats { in_use, high_water, limit: budget.limit() }
+        let waiting = self.core.memory().waiting_of(budget);
+        TenantStats { in_use, high_water, limit: budget.limit(), waiting }
     }
 
     pub(crate) fn budget(&self) -> &Arc<Budget> {

@@ -226,7 +226,7 @@ fn at_once<T: Pod>(
     vec: Vec<T>,
     copy: impl FnOnce(&mut HostBuffer<T>) -> Result<Completion>,
 ) -> Result<Reading<T>> {
-    let mut staged = HostBuffer::unwritten(core, len)?;
+    let mut staged = HostBuffer::unwritten(core, len)?.staged();
     let copied = copy(&mut staged)?;
     Ok((Copying::Enqueued(copied), Some((staged, vec))))
 }
@@ -272,8 +272,8 @@ fn pinned<T: Pod>(core: &Arc<DeviceCore>, source: Source<'_, T>) -> Result<HostB
     let Source { memory, len, .. } = source;
     let staged = match memory {
         SourceMemory::Pinned(bytes) => bytes,
-        SourceMemory::Owned(owned) => HostBuffer::from_slice(core, owned.as_bytes())?,
-        SourceMemory::Borrowed(bytes) => HostBuffer::from_slice(core, bytes)?,
+        SourceMemory::Owned(owned) => HostBuffer::from_slice(core, owned.as_bytes())?.staged(),
+        SourceMemory::Borrowed(bytes) => HostBuffer::from_slice(core, bytes)?.staged(),
     };
     Ok(HostBuffer::of_bytes(staged, len))
 }
@@ -299,7 +299,7 @@ fn copy_in_call<T: Pod>(
         }
     };
     if bytes.len() <= at_once {
-        let staged = HostBuffer::from_slice(&core, bytes)?;
+        let staged = HostBuffer::from_slice(&core, bytes)?.staged();
         return target.copy_from(&HostBuffer::of_bytes(staged, len));
     }
     let copied = copy_in_pieces(&core, target.place(), bytes);
