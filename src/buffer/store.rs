@@ -164,9 +164,9 @@ impl<'a, M: Backing> Place<'a, M> {
     /// How many elements of `T` the bytes are, which are in one piece.
     pub(super) fn len_as<T>(&self) -> Result<usize> {
         let (offset, align) = (self.offset(), pod::align_of_elements::<T>());
-        let misaligned = self.address().is_some_and(|first| !first.is_aligned_to(align));
-        if misaligned {
-            return Err(Error::Misaligned { offset, align });
+        let beyond = self.address().map_or(0, |first| first.beyond(align));
+        if beyond > 0 {
+            return Err(Error::Misaligned { offset, align, beyond });
         }
         let (bytes, element_size) = (self.bytes(), size_of::<T>());
         match bytes.checked_rem(element_size) {

@@ -46,6 +46,8 @@ impl Closing {
         {
             let reactor = lane.reactor();
             memory::free_all(lane, memory);
+            // The frees too: a stream that is destroyed is not asked for again.
+            let _refused_or_lost = wait_idly(lane);
             for block in blocks {
                 let what = block.describe();
                 let _stay = stay();

@@ -97,8 +97,9 @@ pub(crate) enum CopyMemory {
 
 impl CopyMemory {
     /// Whether the address is a multiple of `align`, a power of 2.
-    pub(crate) fn is_aligned_to(self, align: usize) -> bool {
-        self.address().is_multiple_of(align as u64)
+    /// How many bytes it is beyond the last address that is a multiple of `align`.
+    pub(crate) fn beyond(self, align: usize) -> usize {
+        (self.address() % align as u64) as usize
     }
 
     /// In the one space of addresses that device memory and host memory have.

@@ -261,8 +261,8 @@ pub enum Error {
 
     /// Bytes were to be elements of another type, which cannot be where they begin.
     #[error(
-        "the elements would begin at byte {offset} of their buffer, where those aligned to {align} bytes \
-         cannot be: cast a slice that begins at a multiple of {align} bytes"
+        "the elements would begin at byte {offset} of their buffer, an address that is {beyond} more than a \
+         multiple of {align} bytes, to which they are aligned: cast a slice that begins {} bytes later", align - beyond
     )]
     #[non_exhaustive]
     Misaligned {
@@ -270,6 +270,8 @@ pub enum Error {
         offset: usize,
         /// What addresses of the elements are multiples of.
         align: usize,
+        /// Bytes from the last such address.
+        beyond: usize,
     },
 
     /// Two matrices or volumes that must have as many planes, rows and columns have not.

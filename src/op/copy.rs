@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use super::submit::{Operand, submit};
+use super::submit::{Operand, Refusal, submit};
 use crate::buffer::{
-    Access, Backing, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile,
+    Access, Allocation, Backing, DeviceBuffer, DevicePart, DeviceSlice, DeviceSliceMut, DeviceTile,
     DeviceTileMut, DeviceVolume, DeviceVolumeMut, Extent, HostBuffer, HostPart, HostSlice,
     HostSliceMut, HostTile, HostTileMut, HostVolume, HostVolumeMut, Memory, Mode, Place, Planes,
     SharedBuffer, Steps, for_device_slices, for_device_slices_mut, for_device_tiles,
@@ -250,11 +250,12 @@ pub(super) fn check_pitch(operation: &'static str, pitch: usize) -> Result<()> {
     }
 }
 
+const WITHIN: Operation = Operation::on_device("copying on the device");
+
 /// What the copy is called, and a number for its direction.
 fn operation_of(source: &Side<'_>, target: &Side<'_>) -> (&'static Operation, u32) {
     const UP: Operation = Operation::transfer("copying to the device");
     const DOWN: Operation = Operation::transfer("copying to the host");
-    const WITHIN: Operation = Operation::on_device("copying on the device");
     match (source.memory, target.memory) {
         (Memory::Pinned, _) => (&UP, 1),
         (_, Memory::Pinned) => (&DOWN, 2),
@@ -277,6 +278,33 @@ fn shapes_of(operation: &'static str, source: &Side<'_>, target: &Side<'_>) -> R
         (true, false) => [from, to.packed_as(&from)],
         (false, true) => [from.packed_as(&to), to],
         (true, true) | (false, false) => [from, to],
+    })
+}
+
+/// Copies what is in one piece to where it overlaps itself, through `scratch`: one operation of two calls. All
+/// three have as many bytes, and the first two are of memory that is borrowed exclusively.
+pub(super) fn copy_through(
+    source: Place<'_, Allocation>,
+    target: Place<'_, Allocation>,
+    scratch: Place<'_, Allocation>,
+) -> Result<Completion> {
+    let (from, to, through, bytes) = (source.ptr(), target.ptr(), scratch.ptr(), scratch.bytes());
+    if bytes == 0 {
+        return Ok(Completion::ready());
+    }
+    let operands = [
+        Operand::new("self", source.access(Mode::Read)),
+        Operand::new("scratch", scratch.access(Mode::Overwrite)),
+        Operand::new("self", target.access(Mode::Overwrite)),
+    ];
+    let op = OpKey { operation: &WITHIN, key: bytes as u32 ^ 3 << 30 };
+    submit(source.core(), op, &operands, 2, |driver, stream| {
+        // SAFETY: each is of a buffer, which is freed after this operation in stream order, and has the bytes.
+        // `submit` has ordered it with every access that conflicts. The scratch memory is another buffer.
+        unsafe { driver.copy_d2d(through, from, bytes, stream) }?;
+        // SAFETY: as above; behind the first in stream order.
+        let copied = unsafe { driver.copy_d2d(to, through, bytes, stream) };
+        copied.map_err(|error| Refusal::Rest { error, made: 1 })
     })
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
+use super::copy::copy_through;
 use crate::buffer::{DeviceBuffer, DevicePart, DeviceSliceMut, Extent, for_device_slices_mut};
 use crate::error::{Error, Result};
 use crate::reactor::Completion;
@@ -16,14 +17,15 @@ macro_rules! copy_within {
             ///
             /// On the current stream of its device, enqueued when it returns. One `cuMemcpyDtoDAsync`
             /// where they do not overlap. Where they do, which CUDA leaves undefined, the elements go
-            /// through device memory that is allocated for them, and freed after: two copies.
+            /// through device memory that is allocated for them, and freed after: one operation of two copies.
             ///
             /// # Errors
             ///
             /// [`OutOfRange`](Error::OutOfRange), of the range or of where it goes;
             /// [`Uninitialised`](Error::Uninitialised), [`QueueFull`](Error::QueueFull), the driver
             /// refused, or the device is lost; where they overlap, as [`Device::alloc`](crate::Device::alloc)
-            /// as well. The elements are as they were then.
+            /// as well. The elements are as they were then, except that where they overlap and the driver refuses
+            /// the second copy, those at `dest` are undefined ([`PartlyRefused`](Error::PartlyRefused)).
             #[track_caller]
             pub fn copy_within(
                 &mut self,
@@ -57,7 +59,7 @@ fn copy_within<T: Pod>(
         let (mut before, after) = all.split_at_mut(start)?;
         return before.slice_mut(dest..end)?.copy_from(&after.slice(..len)?);
     }
-    let mut scratch = DeviceBuffer::<T>::unwritten(all.place().core(), len)?;
-    scratch.copy_from(&all.slice(start..start + len)?)?;
-    all.slice_mut(dest..end)?.copy_from(&scratch)
+    let scratch = DeviceBuffer::<T>::unwritten(all.place().core(), len)?;
+    let (source, target) = (all.slice(start..start + len)?, all.slice(dest..end)?);
+    copy_through(source.place(), target.place(), scratch.place())
 }

@@ -236,7 +236,7 @@ fn all() -> Result<Vec<Told>> {
     );
     put(
         "elements that are not aligned",
-        "byte 4 of their buffer, where those aligned to 8 bytes",
+        "byte 4 of their buffer, an address that is 4 more than a multiple of 8 bytes",
         x.slice(1..5)?.cast::<u64>().map(drop),
     );
     put(
