@@ -68,7 +68,8 @@ impl Estimates {
     /// Takes in an operation that was still running at `running` and finished at `finished`.
     ///
     /// What lies between is not known: an estimate in there is as good as any and stays as it is,
-    /// so that looks far apart do not pass for long operations.
+    /// so that looks far apart do not pass for long operations. It is trusted less, so that the next look comes
+    /// earlier: who looks late only would never learn that the operation has become shorter.
     pub(super) fn learn(&mut self, key: u32, running: Duration, finished: Duration) {
         let slot = &mut self.slots[Self::slot(key)];
         match slot {
@@ -77,13 +78,15 @@ impl Estimates {
                 e.vague = if vague { e.vague.saturating_add(1) } else { 0 };
                 let took = e.mean.clamp(running, finished);
                 let error = took.abs_diff(e.mean);
-                let share = error / 4;
+                let error = if vague { error.max((finished - running) / 2) } else { error };
+                let share = took.abs_diff(e.mean) / 4;
                 e.mean = if took > e.mean { e.mean + share } else { e.mean - share };
                 e.deviation = (e.deviation * 3 + error) / 4;
             }
             _ => {
                 let mean = (running + finished) / 2;
-                *slot = Some((key, Estimate { mean, deviation: mean / 8, vague: 0 }));
+                let deviation = (mean / 8).max((finished - running) / 2);
+                *slot = Some((key, Estimate { mean, deviation, vague: 0 }));
             }
         }
     }
@@ -104,6 +107,30 @@ mod tests {
         assert_eq!(next_look(Duration::ZERO, None), SHORTEST_STEP);
         assert_eq!(next_look(MS, None), MS / 8);
         assert_eq!(next_look(MS * 1000, None), LONGEST_STEP);
+    }
+
+    #[test]
+    fn an_operation_that_has_become_shorter_is_found_out_though_nobody_looked_in_time() {
+        let mut estimates = Estimates::default();
+        for _ in 0..50 {
+            estimates.learn(7, MS * 4, MS * 4 + MS / 8);
+        }
+        // It takes half as long from here on, and is asked for when the estimate says.
+        let end = MS * 2;
+        let mut wait = || {
+            let (mut running, mut elapsed) = (Duration::ZERO, Duration::ZERO);
+            while elapsed < end {
+                running = elapsed;
+                elapsed += next_look(elapsed, estimates.of(7));
+            }
+            estimates.learn(7, running, elapsed);
+            elapsed
+        };
+        let first = wait();
+        assert!(first > MS * 7 / 2, "{first:?}");
+        (0..15).for_each(|_| drop(wait()));
+        let late = wait() - end;
+        assert!(late < MS / 4, "{late:?}");
     }
 
     #[test]
