@@ -46,7 +46,7 @@ struct Plan {
     work: u32,
 }
 
-const FULL: Plan = Plan { runs: 7, grids: 10, rounds: 60, work: 4_000 };
+const FULL: Plan = Plan { runs: 7, grids: 10, rounds: 60, work: 9_000 };
 const DRY: Plan = Plan { runs: 1, grids: 1, rounds: 4, work: 1 };
 
 /// What the measurements are made on.

@@ -80,39 +80,33 @@ impl Memory {
     }
 }
 
-/// Kernels of some 80 us; then empty ones, where what the host does for each is all there is.
+/// Kernels of some 80 us, in which the host enqueues one on each stream; empty ones, where what the host does
+/// for each is all there is; and the first ones again, one after the other. Each kind for itself, since the
+/// library expects a wait to take as long as those before it.
 pub(crate) fn slices(bench: &Bench, report: &mut Report) -> Answer<()> {
-    let Plan { runs, rounds, work, .. } = bench.plan;
+    let Plan { rounds, work, .. } = bench.plan;
     let mut memory = Memory::new(&bench.device)?;
     // Else it is handed over to the streams in flight, and is memory that several share.
     headwater::block_on(bench.device.synchronize())?;
-    let (mut long, mut short, mut in_turn) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..=runs {
-        let mut times = [const { Vec::new() }; 5];
-        for repetition in 0..bench.plan.grids {
-            for turn in 0..2 {
-                let in_one = (turn + repetition) % 2 == 0;
-                let kernel = |_: &_, place: DeviceSliceMut<'_, f32>| {
-                    drop(busy(place, work)?);
-                    Ok(())
-                };
-                times[usize::from(in_one)].push(memory.run(in_one, rounds, kernel)?.0);
-                let kernel = |read: &_, place: DeviceSliceMut<'_, f32>| {
-                    drop(empty(read, place)?);
-                    Ok(())
-                };
-                times[2 + usize::from(in_one)].push(memory.run(in_one, rounds, kernel)?.1);
-            }
-            times[4].push(memory.run_in_turn(rounds, work)?);
+    let works = |_: &_, place: DeviceSliceMut<'_, f32>| {
+        drop(busy(place, work)?);
+        Ok(())
+    };
+    let long = in_pairs(bench, |in_one| Ok(memory.run(in_one, rounds, works)?.0))?;
+    let short = in_pairs(bench, |in_one| {
+        let kernel = |read: &_, place: DeviceSliceMut<'_, f32>| {
+            drop(empty(read, place)?);
+            Ok(())
+        };
+        Ok(memory.run(in_one, rounds, kernel)?.1)
+    })?;
+    let in_turn = in_pairs(bench, |in_turn| {
+        if in_turn {
+            memory.run_in_turn(rounds, work)
+        } else {
+            Ok(memory.run(true, rounds, works)?.0)
         }
-        let [apart, one, short_apart, short_one, turns] = times.map(|t| percentile(&t, 0.5));
-        long.push(Pair { ours: one, base: apart });
-        short.push(Pair { ours: short_one, base: short_apart });
-        in_turn.push(Pair { ours: turns, base: one });
-    }
-    for pairs in [&mut long, &mut short, &mut in_turn] {
-        pairs.remove(0); // only to warm up
-    }
+    })?;
     if bench.dry {
         report.ours_alone("slices_vs_arrays", long.iter().map(|pair| pair.ours));
         return Ok(());
@@ -122,4 +116,22 @@ pub(crate) fn slices(bench: &Bench, report: &mut Report) -> Answer<()> {
     report.ratio("extra_enqueue_slices_vs_arrays", Ratio::OfOurs, base_is, &short)?;
     let base_is = "slices that are not ordered with each other";
     report.ratio("extra_whole_array_order", Ratio::OfOurs, base_is, &in_turn)
+}
+
+/// What `measure` says of both, in turn: medians of every run's repetitions.
+fn in_pairs(bench: &Bench, mut measure: impl FnMut(bool) -> Answer<f64>) -> Answer<Vec<Pair>> {
+    let mut pairs = Vec::new();
+    for _ in 0..=bench.plan.runs {
+        let mut times = [Vec::new(), Vec::new()];
+        for repetition in 0..bench.plan.grids {
+            for turn in 0..2 {
+                let ours = (turn + repetition) % 2 == 0;
+                times[usize::from(ours)].push(measure(ours)?);
+            }
+        }
+        let [base, ours] = times.map(|t| percentile(&t, 0.5));
+        pairs.push(Pair { ours, base });
+    }
+    pairs.remove(0); // only to warm up
+    Ok(pairs)
 }

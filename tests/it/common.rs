@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -204,7 +204,7 @@ pub(crate) fn receive<T>(from: &Receiver<T>) -> T {
 
 /// Runs `f` on a thread of its own, for what would hang if it were wrong.
 pub(crate) fn watched<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(f()));
     receive(&receiver)
 }
@@ -282,6 +282,30 @@ pub(crate) fn while_stepped_at_random<T>(device: &Device, f: impl FnOnce() -> T)
         let _ended = SetOnDrop(&ended);
         f()
     })
+}
+
+/// Leaves no address space for the stack of one more thread, meanwhile. For a process of its own.
+#[allow(unsafe_code, reason = "limits are set by libc")]
+pub(crate) fn without_threads<T>(f: impl FnOnce() -> T) -> T {
+    // The stacks of threads that have ended are there for others: these have them.
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    for _ in 0..4 {
+        let ended = ended.clone();
+        thread::spawn(move || drop(ended.lock().map(|ended| ended.recv())));
+    }
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    let limit_to = |bytes| {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: `limit` outlives the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    };
+    limit_to(pages * 4096 + (1 << 20));
+    let returned = f();
+    limit_to(libc::RLIM_INFINITY);
+    drop(end);
+    returned
 }
 
 /// What a test in a process of its own prints when it has come to its end.

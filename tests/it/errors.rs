@@ -13,6 +13,7 @@ use headwater::{
 use crate::common::{
     AS_PROMISED, Child, any_device, device_buffer, eager, elements, in_process_of, on_gpu,
     poll_once, run_to_end, sim, simulated, simulated_with, step_through, stepped, wait,
+    without_threads,
 };
 use crate::kernels::{copy_u32, increment, trap};
 use crate::lost::fail;
@@ -149,24 +150,13 @@ fn the_process_with_an_error() {
     println!("variant: {variant}\nmessage: {message}\n{AS_PROMISED}");
 }
 
-/// Leaves no address space for the stack of one more thread, then needs the reactor's.
-#[allow(unsafe_code, reason = "limits are set by libc")]
+/// Needs the reactor's thread.
 fn no_thread() -> Error {
     let device = stepped();
     let mut x = device.zeros::<u32>(64).expect("a buffer");
     sim(&device).step().expect("the fill"); // the device's own thread has started
     let mut done = increment(&mut x).expect("a launch");
-    let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
-    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    let limit_to = |bytes| {
-        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: `limit` outlives the call.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    };
-    limit_to(pages * 4096 + (1 << 20));
-    let polled = poll_once(&mut done);
-    limit_to(libc::RLIM_INFINITY);
-    match polled {
+    match without_threads(|| poll_once(&mut done)) {
         std::task::Poll::Ready(Err(error)) => error,
         other => panic!("{other:?}"),
     }

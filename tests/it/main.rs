@@ -34,6 +34,7 @@ mod lost;
 mod many_devices;
 mod many_tasks;
 mod memory;
+mod no_threads;
 mod operations;
 mod oracle;
 mod order;

@@ -60,7 +60,7 @@ fn in_flight(device: &Device, bytes: usize) -> Result<HostBuffer<u8>> {
 }
 
 /// The elements of a registered buffer, and where they were.
-fn registered(device: &Device, len: usize) -> (HostBuffer<u32>, *const u32) {
+pub(crate) fn registered(device: &Device, len: usize) -> (HostBuffer<u32>, *const u32) {
     let elements: Vec<u32> = (0..len as u32).collect();
     let at = elements.as_ptr();
     (wait(HostBuffer::from_vec(device, elements)).expect("registered"), at)
@@ -74,7 +74,7 @@ fn tenth(x: &DeviceBuffer<u32>) -> Result<u32> {
 }
 
 /// Large enough to be registered.
-const LARGE: usize = MIB / 4;
+pub(crate) const LARGE: usize = MIB / 4;
 
 #[test]
 fn every_byte_is_in_use_in_flight_or_idle_and_all_of_them_are_counted() -> Result<()> {

@@ -29,7 +29,7 @@ fn device() -> Device {
     own_device_with(|builder| builder.staging(chunks(4)))
 }
 
-fn with_schedule(schedule: Schedule) -> Device {
+pub(crate) fn with_schedule(schedule: Schedule) -> Device {
     let options = SimOptions::new().schedule(schedule);
     simulated_with(options, |builder| builder.staging(chunks(3)))
 }
