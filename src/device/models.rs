@@ -35,6 +35,7 @@ pub(crate) fn with_streams(task_streams: u16, leased_streams: u16) -> (Arc<Model
         task_streams,
         leased_streams,
         memory_limit: None,
+        pinned_limit: None,
         in_flight_bytes: None,
         in_flight_operations: None,
         keeps_memory: false,

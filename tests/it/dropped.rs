@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use headwater::sim::{Schedule, SimOptions};
 use headwater::testing::assert_all_freed;
 use headwater::{Completion, Device, Result};
 
 use crate::common::{
     any_device, device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once,
-    run_to_end, sim, stepped, until, wait,
+    run_to_end, sim, simulated, stepped, until, wait,
 };
 use crate::kernels::{copy_u32, delay, increment};
 
@@ -180,6 +181,26 @@ fn a_device_goes_when_its_last_user_does_and_not_before() -> Result<()> {
     until("pinned memory given back", || sim.live_pinned_bytes() == 0);
     sim.settle();
     assert_eq!((sim.live_device_bytes(), sim.violations()), (0, vec![]));
+    Ok(())
+}
+
+/// A stream that is destroyed is not looked at again: what is freed on it has to have run before.
+#[test]
+fn a_device_that_goes_takes_its_memory_with_it_whenever_frees_run() -> Result<()> {
+    let mut schedules = vec![Schedule::Lazy];
+    schedules.extend((0..16).map(Schedule::random));
+    for schedule in schedules {
+        let device = simulated(SimOptions::new().schedule(schedule));
+        let mut on_its_own = device_buffer(&device, &[1u32; LEN]);
+        let mut shared = device.zeros::<u32>(LEN)?;
+        // No kernels: to unload a module waits for everything.
+        device.stream().in_scope(|| shared.copy_from(&on_its_own))?;
+        device.stream().in_scope(|| on_its_own.fill(2))?;
+        let sim = sim(&device).clone();
+        drop((on_its_own, shared, device));
+        until("the streams are destroyed", || sim.live_streams() == 0);
+        assert_eq!((sim.live_device_bytes(), sim.violations()), (0, vec![]), "{schedule:?}");
+    }
     Ok(())
 }
 
