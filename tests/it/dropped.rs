@@ -9,7 +9,7 @@ use headwater::{Completion, Device, Result};
 
 use crate::common::{
     any_device, device_buffer, elements, last_op, on_gpu, own_device, pinned_buffer, poll_once,
-    run_to_end, sim, simulated, stepped, until, wait,
+    run_to_end, sim, simulated_with, stepped, until, wait,
 };
 use crate::kernels::{copy_u32, delay, increment};
 
@@ -188,9 +188,11 @@ fn a_device_goes_when_its_last_user_does_and_not_before() -> Result<()> {
 #[test]
 fn a_device_that_goes_takes_its_memory_with_it_whenever_frees_run() -> Result<()> {
     let mut schedules = vec![Schedule::Lazy];
-    schedules.extend((0..16).map(Schedule::random));
+    schedules.extend((0..64).map(Schedule::random));
     for schedule in schedules {
-        let device = simulated(SimOptions::new().schedule(schedule));
+        // With more streams there are more calls to destroy them, in which the frees run.
+        let options = SimOptions::new().schedule(schedule);
+        let device = simulated_with(options, |builder| builder.single_stream(true));
         let mut on_its_own = device_buffer(&device, &[1u32; LEN]);
         let mut shared = device.zeros::<u32>(LEN)?;
         // No kernels: to unload a module waits for everything.
