@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -204,7 +204,7 @@ pub(crate) fn receive<T>(from: &Receiver<T>) -> T {
 
 /// Runs `f` on a thread of its own, for what would hang if it were wrong.
 pub(crate) fn watched<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = channel();
     thread::spawn(move || sender.send(f()));
     receive(&receiver)
 }
@@ -288,12 +288,16 @@ pub(crate) fn while_stepped_at_random<T>(device: &Device, f: impl FnOnce() -> T)
 #[allow(unsafe_code, reason = "limits are set by libc")]
 pub(crate) fn without_threads<T>(f: impl FnOnce() -> T) -> T {
     // The stacks of threads that have ended are there for others: these have them.
-    let (end, ended) = mpsc::channel::<()>();
-    let ended = Arc::new(Mutex::new(ended));
+    let others = Arc::new([const { Barrier::new(5) }; 2]);
     for _ in 0..4 {
-        let ended = ended.clone();
-        thread::spawn(move || drop(ended.lock().map(|ended| ended.recv())));
+        let others = others.clone();
+        thread::spawn(move || {
+            for barrier in &*others {
+                barrier.wait();
+            }
+        });
     }
+    others[0].wait();
     let pages = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     let limit_to = |bytes| {
@@ -304,7 +308,7 @@ pub(crate) fn without_threads<T>(f: impl FnOnce() -> T) -> T {
     limit_to(pages * 4096 + (1 << 20));
     let returned = f();
     limit_to(libc::RLIM_INFINITY);
-    drop(end);
+    others[1].wait();
     returned
 }
 

@@ -3,7 +3,9 @@
 use headwater::sim::Schedule;
 use headwater::{Error, HostBuffer, Result};
 
-use crate::common::{AS_PROMISED, Child, in_process_of, poll_once, until, wait, without_threads};
+use crate::common::{
+    AS_PROMISED, Child, in_process_of, poll_once, run_to_end, until, wait, without_threads,
+};
 use crate::pinned::{LARGE, registered};
 use crate::staging::{LEN, counting, is_let_go, with_schedule};
 use crate::unreturned::device_with_a_hook;
@@ -43,7 +45,7 @@ fn transfers() -> Result<()> {
     let device = with_schedule(Schedule::Eager);
     let mut x = device.zeros::<u32>(LEN)?;
     let y = device.zeros::<u32>(LEN)?;
-    wait(device.synchronize())?;
+    wait(device.synchronize())?; // the device's own thread has started
     let (elements, into) = (counting(LEN, 3), vec![0; LEN]);
     // They have a waiter when they end, or do not.
     let (refilled, read) = without_threads(|| {
@@ -64,6 +66,8 @@ fn transfers() -> Result<()> {
 
 fn pinned_memory() -> Result<()> {
     let (device, _, told) = device_with_a_hook();
+    drop(device.zeros::<u32>(1)?);
+    run_to_end(&device); // the device's own thread has started
     drop(device.alloc_host::<u32>(LARGE)?);
     let idle = device.pinned_memory().idle;
     assert!(idle >= LARGE * 4, "{idle}");
