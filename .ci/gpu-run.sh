@@ -66,7 +66,6 @@ step tests "${TESTS_LIMIT_S:-300}" ./test/it --include-ignored --test-threads=1 
     --skip layers:: --skip documents:: --skip exit::
 # Told apart from the other tests for what it prints: how much 500 random programs did, and what came of it.
 step programs 120 ./test/it programs::random_programs_compute_what_they_say_on_any_device --nocapture
-step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 step example-engines 120 ./example/engines
 for example in async_launch stale overlap "overlap --pageable" prefetch load_model two_buffers columns fan_in; do
     name=example-${example/ --/-}
@@ -82,6 +81,8 @@ for bench in "$work"/bench/*; do
     name=$(basename "$bench")
     step "bench-$name" "${BENCH_LIMIT_S:-300}" "$bench" --json "$out/$name.figures.jsonl"
 done
+# The longest comes last: a machine that is only lent for a while may go before it ends.
+step memcheck "${TESTS_LIMIT_S:-300}" python3 ./memcheck.py ./test/it "$out/memcheck.json"
 step assemble-results 30 python3 ./assemble-results.py "$commit" "$out"
 
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -18,8 +18,10 @@ import sys
 
 CHECK = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all"]
 CHECK += ["--print-limit", "100000"]
-# Tests about the source need it, others a compiler; those about faults run one by one.
+# Tests about the source need it, others a compiler; those about faults run one by one. The last are of the
+# simulated device alone: they limit memory, or are long.
 SKIP = ["layers::", "documents::", "exit::", "faults::"]
+SKIP += ["no_threads::", "refused::", "over_a_thousand_programs"]
 # Modules of the tests that the driver is to refuse, each time a device is opened.
 REFUSED = {"cuModuleLoadDataEx 218", "cuModuleLoadDataEx 222"}
 # What each faulting process runs, and what memcheck makes of that kernel.
