@@ -212,6 +212,23 @@ pub(crate) fn of_same_memory(acts: &[Act], at: usize) -> Vec<usize> {
     earlier(acts, at, |one, other| one.block.is_some() && one.block == other.block)
 }
 
+/// The acts before act `at` that touch device memory which it touches some bytes of, these or others, and which
+/// another owner got after them.
+pub(crate) fn of_former_owners(log: &[LoggedStep], acts: &[Act], at: usize) -> Vec<usize> {
+    let mut before = of_same_memory(acts, at);
+    // Of several changes of hands the latest: what came before is all a former owner's.
+    let changed = log[..at].iter().enumerate().rev().find_map(|(changed, logged)| {
+        let Step::Owned { ptr, bytes: 0, .. } = logged.step else { return None };
+        let made = acts[..changed].iter().rposition(|act| match act {
+            Act::Alloc { start, stream: Some(_), .. } => *start == ptr,
+            _ => false,
+        });
+        made.filter(|made| before.contains(made)).map(|_| changed)
+    });
+    before.retain(|act| changed.is_some_and(|changed| *act < changed));
+    before
+}
+
 /// The acts before act `at` of which a touch has to do with one of its own.
 fn earlier(acts: &[Act], at: usize, has_to_do: impl Fn(&Touch, &Touch) -> bool) -> Vec<usize> {
     let touches = touches(&acts[..=at]);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use headwater::testing::{LoggedStep, Step, wait_count};
 
-use crate::oracle::{Act, conflicts, matters, of_same_memory};
+use crate::oracle::{Act, conflicts, matters, of_former_owners, of_same_memory};
 
 /// Work nobody held a completion of is recorded at most so many operations late.
 const LATEST: usize = 15;
@@ -19,15 +19,17 @@ pub(crate) struct Tally {
     late: u64,
     /// Waits for a stream that read memory while that was shared, however long ago.
     broad: u64,
+    /// Waits for a stream that used memory before it changed hands, but other bytes of it.
+    used_before: u64,
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { programs, waits, late, broad } = self;
+        let Tally { programs, waits, late, broad, used_before } = self;
         write!(
             f,
             "{programs} programs, {waits} waits, none of them implied, {late} recorded late, \
-             {broad} for streams that read what was shared"
+             {broad} for streams that read what was shared, {used_before} for other bytes of a former owner's"
         )
     }
 }
@@ -40,7 +42,8 @@ impl fmt::Display for Tally {
 /// has fewer waits.
 ///
 /// Where memory is `shared`, nobody notes who reads it: who frees it, or writes it when it is no longer
-/// shared, may wait for all that has been enqueued on a stream that ever did, whatever bytes it read.
+/// shared, may wait for all that has been enqueued on a stream that ever did, whatever bytes it read. And of
+/// memory that changed hands the former owner's users are one set for all bytes.
 pub(crate) fn each_wait_has_a_conflict(
     log: &[LoggedStep],
     acts: &[Act],
@@ -48,7 +51,7 @@ pub(crate) fn each_wait_has_a_conflict(
     tally: &mut Tally,
 ) -> Result<(), String> {
     tally.programs += 1;
-    let before = tally.broad;
+    let before = *tally;
     for (at, act) in acts.iter().enumerate() {
         let &Act::Wait { stream, event } = act else { continue };
         let Some((recording, other)) = recorded(&acts[..at], event) else {
@@ -61,11 +64,22 @@ pub(crate) fn each_wait_has_a_conflict(
         let is_of_other = |x: &usize| acts[*x].stream() == Some(other) && acts[*x].touches();
         let conflicts: Vec<_> = conflicts(acts, next).into_iter().filter(is_of_other).collect();
         let known = known(&acts[..at], stream, other).map_or(0, |known| known + 1);
-        let why = conflicts.iter().copied().filter(|x| (known..recording).contains(x)).max();
+        let is_open = |x: &usize| (known..recording).contains(x);
+        let why = conflicts.iter().copied().filter(is_open).max();
+        let former =
+            of_former_owners(log, acts, next).into_iter().filter(is_of_other).filter(is_open);
+        let (why, used_before) = match why {
+            Some(_) => (why, false),
+            None => (former.max(), true),
+        };
         let more = why.map(|why| (why + 1..recording).filter(is_of_other).count());
         let is_first = why.is_some_and(|why| !is_recorded(&acts[why..recording], other));
         tally.waits += 1;
         let more = match more {
+            Some(more) if more <= LATEST && is_first && used_before => {
+                tally.used_before += 1;
+                more
+            }
             Some(more) if more <= LATEST && is_first && matters(acts, at) => more,
             _ if shared && of_same_memory(acts, next).iter().any(is_of_other) => {
                 tally.broad += 1;
@@ -89,7 +103,7 @@ pub(crate) fn each_wait_has_a_conflict(
         };
         tally.late += u64::from(more > 0);
     }
-    counts_agree(log, tally.broad - before)
+    counts_agree(log, tally.broad - before.broad + tally.used_before - before.used_before)
 }
 
 /// Checks that what counts waits for users has every wait needed but for the `broad` ones, and,
@@ -107,7 +121,9 @@ fn counts_agree(log: &[LoggedStep], broad: u64) -> Result<(), String> {
     });
     let most = issued + broad * streams.collect::<HashSet<_>>().len() as u64;
     if whole.issued != issued || !(issued - broad..=most).contains(&whole.needed) {
-        return Err(format!("counted: {whole}, {broad} of them for what was shared"));
+        return Err(format!(
+            "counted: {whole}, {broad} of them for what was shared or used before"
+        ));
     }
     if broad > 0 {
         return Ok(());
